@@ -1,0 +1,33 @@
+# `make demo` and `make test` work on a bare machine with Python 3.11+ and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet install
+
+.PHONY: setup demo test lint clean
+
+setup: .venv/ready-dev
+
+demo: .venv/ready
+	$(BIN)/python examples/harry_potter.py
+
+test: lint
+	$(BIN)/pytest -n 2
+
+lint: .venv/ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+clean:
+	rm -rf .venv dist build
+
+# torch first and pinned: a newer one drags in gigabytes of CUDA libraries on a laptop.
+.venv/ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) torch==2.13.0
+	$(PIP) -e .
+	touch $@
+
+.venv/ready-dev: .venv/ready
+	$(PIP) -e ".[dev]"
+	touch $@
