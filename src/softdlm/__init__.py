@@ -1,0 +1,44 @@
+"""softdlm: parallel decoding of frozen masked diffusion language models with soft-token feedback."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from softdlm.commit import EntropyBound, Factor, Steps, Threshold, TopN
+    from softdlm.decode import denoise
+    from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
+    from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
+    from softdlm.generate import generate
+    from softdlm.models.denoiser import Denoiser
+    from softdlm.models.load import load
+    from softdlm.trace import Trace
+    from softdlm.types import Canvas, Context, Embeddings, Prediction, Step
+
+# public name -> module; resolved on first use, so that `import softdlm` stays light
+_HOMES = {
+    **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound"], "softdlm.commit"),
+    **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix"], "softdlm.feedback"),
+    **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),
+    **dict.fromkeys(
+        ["SoftDLMError", "UsageError", "CheckpointError", "TokenizerError", "PromptError"], "softdlm.errors"
+    ),
+    "Denoiser": "softdlm.models.denoiser",
+    "Generation": "softdlm.generate",
+    "Trace": "softdlm.trace",
+    "denoise": "softdlm.decode",
+    "generate": "softdlm.generate",
+    "load": "softdlm.models.load",
+}
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'softdlm' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

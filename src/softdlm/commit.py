@@ -1,0 +1,211 @@
+"""Commit rules: which open positions harden in this pass.
+
+Every rule is a frozen value, called as `rule(prediction, open, context) -> mask`, all "B L". It sees neither the
+model nor the past, so any rule combines with any feedback, family and block length. To write your own, write such
+a function.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softdlm.errors import UsageError
+from softdlm.types import Context, Prediction
+
+Rank = Literal["confidence", "margin", "entropy"]
+
+
+class CommitRule(Protocol):
+    def __call__(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context, /
+    ) -> Bool[Tensor, "B L"]: ...
+
+
+def scores(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Float[Tensor, "B L"]:
+    """Larger is surer: closed positions are -inf, deferred ones below every other open one."""
+    by = {
+        "confidence": prediction.log_confidence,
+        "margin": -prediction.doubt,
+        "entropy": -prediction.entropy,
+    }
+    score = by[rank].masked_fill(prediction.deferred, torch.finfo(prediction.entropy.dtype).min)
+    return score.masked_fill(~open, float("-inf"))
+
+
+def order(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Int[Tensor, "B L"]:
+    """Positions from the surest to the least sure; ties go to the leftmost."""
+    return scores(prediction, open, rank).sort(dim=1, descending=True, stable=True).indices
+
+
+def places(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Int[Tensor, "B L"]:
+    """Each position's place in that order, from 0; the inverse permutation of `order`."""
+    return order(prediction, open, rank).argsort(dim=1)
+
+
+@dataclass(frozen=True)
+class TopN:
+    """The n surest positions (section 2.1; n is the paper's tokens per step)."""
+
+    n: int = 1
+    rank: Rank = "confidence"
+
+    def __post_init__(self) -> None:
+        _at_least("tokens per step n", self.n, 1)
+        _check_rank(self.rank)
+
+    def count(self, context: Context) -> Int[Tensor, "B 1"]:
+        return torch.full_like(context.left, self.n)
+
+    def __call__(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
+    ) -> Bool[Tensor, "B L"]:
+        return open & (places(prediction, open, self.rank) < self.count(context))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A block spread over a number of passes.
+
+    `even` is LLaDA's split (the remainder goes to the earliest passes), over the block's [MASK]s or, as LLaDA-2
+    counts, over its positions. `eps` is Dream's: of the masks left, the share that the time grid from 1 to eps
+    uncovers, rounded down, so that a pass may commit nothing; the last pass takes all.
+    """
+
+    steps: int
+    schedule: Literal["even", "eps"] = "even"
+    over: Literal["masks", "block"] = "masks"
+    eps: float = 1e-3
+    rank: Rank = "confidence"
+
+    def __post_init__(self) -> None:
+        _at_least("steps", self.steps, 1)
+        _check_choice("schedule", self.schedule, ("even", "eps"))
+        _check_choice("over", self.over, ("masks", "block"))
+        if not 0 <= self.eps < 1:
+            raise UsageError(f"eps must lie in [0, 1), not {self.eps}")
+        _check_rank(self.rank)
+
+    def count(self, context: Context) -> Int[Tensor, "B 1"]:
+        step = context.block_passes
+        count = self._even(context) if self.schedule == "even" else self._eps(context)
+        return torch.where(step >= self.steps - (self.schedule == "eps"), context.left, count)
+
+    def _even(self, context: Context) -> Int[Tensor, "B 1"]:
+        total = context.block_masks if self.over == "masks" else context.block_length
+        return total // self.steps + (context.block_passes < total % self.steps)
+
+    def _eps(self, context: Context) -> Int[Tensor, "B 1"]:
+        times = torch.linspace(1, self.eps, self.steps + 1, device=context.left.device)
+        step = context.block_passes.clamp(max=self.steps - 1)
+        return (context.left * (1 - times[step + 1] / times[step])).long()
+
+    def __call__(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
+    ) -> Bool[Tensor, "B L"]:
+        return open & (places(prediction, open, self.rank) < self.count(context))
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Every position at or above confidence tau, and in any case the `floor` surest (Fast-dLLM; appendix B.4).
+
+    LLaDA-2's rule is `Threshold(0.95, floor=Steps(32, over="block"), strict=True)`. With `budget=steps`, Fast-dLLM's
+    rule for Dream without a cache: by pass i at most an even share of i / steps of the block.
+    """
+
+    tau: float
+    floor: TopN | Steps = field(default_factory=TopN)
+    strict: bool = False
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tau >= 0:
+            raise UsageError(f"threshold tau must be at least 0, not {self.tau}")
+        if self.budget is not None:
+            _at_least("budget", self.budget, 1)
+
+    def __call__(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
+    ) -> Bool[Tensor, "B L"]:
+        bar = math.log(self.tau) if self.tau > 0 else float("-inf")
+        sure = prediction.log_confidence > bar if self.strict else prediction.log_confidence >= bar
+        place = places(prediction, open, self.floor.rank)
+        chosen = open & (sure | (place < self.floor.count(context)))
+        if self.budget is None:
+            return chosen
+        due = context.block_masks * (context.block_passes + 1).clamp(max=self.budget) // self.budget
+        return chosen & (place < (due - context.block_masks + context.left).clamp(min=1))
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The r-th surest while its confidence is at least 1 - f / (r + 1), the first in any case (Fast-dLLM).
+
+    The `original` code takes the last open position too when it alone fails; the `dllm` port does not.
+    """
+
+    f: float
+    variant: Literal["original", "dllm"] = "original"
+
+    def __post_init__(self) -> None:
+        if not self.f >= 0:
+            raise UsageError(f"factor f must be at least 0, not {self.f}")
+        _check_choice("variant", self.variant, ("original", "dllm"))
+
+    def __call__(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
+    ) -> Bool[Tensor, "B L"]:
+        place = places(prediction, open, "confidence")
+        fails = open & (place > 0) & (prediction.confidence < 1 - self.f / (place + 2))
+        first = place.masked_fill(~fails, place.shape[1]).amin(1, keepdim=True).clamp(max=context.left)
+        if self.variant == "original":
+            first = first + (first == context.left - 1).long()
+        return open & (place < first)
+
+
+@dataclass(frozen=True)
+class EntropyBound:
+    """The largest prefix of the order with sum H - max H <= gamma nats, at least one (EB-Sampler; appendix B.4).
+
+    The sum without its maximum grows by min(H_j, running maximum) at each position, which needs no subtraction
+    and so stays exact for entropies of any size.
+    """
+
+    gamma: float
+    rank: Rank = "entropy"
+
+    def __post_init__(self) -> None:
+        if not self.gamma >= 0:
+            raise UsageError(f"entropy bound gamma must be at least 0, not {self.gamma}")
+        _check_rank(self.rank)
+
+    def __call__(
+        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
+    ) -> Bool[Tensor, "B L"]:
+        ranked = order(prediction, open, self.rank)
+        entropy = prediction.entropy.masked_fill(~open, 0).gather(1, ranked)
+        largest_before = entropy.cummax(1).values.roll(1, dims=1)
+        growth = torch.minimum(entropy, largest_before)
+        growth[:, 0] = 0
+        within = growth.cumsum(1) <= self.gamma
+        return open & torch.zeros_like(open).scatter(1, ranked, within)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise UsageError(f"{name} must be at least {least}, not {value}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_rank(rank: str) -> None:
+    _check_choice("rank", rank, get_args(Rank))

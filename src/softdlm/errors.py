@@ -1,0 +1,21 @@
+"""Every error a user can cause: one line that names the value and what would work."""
+
+
+class SoftDLMError(Exception):
+    """Base of all errors raised on purpose; the command line prints it as one line and exits with 2."""
+
+
+class UsageError(SoftDLMError, ValueError):
+    """An argument that cannot be meant."""
+
+
+class CheckpointError(SoftDLMError):
+    """A checkpoint that is not what its configuration says, or of a family we do not know."""
+
+
+class TokenizerError(SoftDLMError):
+    """Text was given to a model without a tokenizer, or the tokenizer contradicts the checkpoint."""
+
+
+class PromptError(SoftDLMError, ValueError):
+    """A prompt that this model cannot decode."""

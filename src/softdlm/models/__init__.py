@@ -1,0 +1,1 @@
+"""One file per family; nothing outside this folder knows how a family differs from another."""

@@ -1,0 +1,162 @@
+"""The Denoiser: all that the rest of the code knows of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from softdlm.errors import UsageError
+from softdlm.types import row_positions
+
+Attention = Literal["auto", "full", "block-causal"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model came from, for the record."""
+
+    name: str
+    family: str
+    revision: str | None = None
+
+
+class Denoiser:
+    """Embeddings in, aligned predictions out: the row at position j predicts the token at position j.
+
+    A subclass supplies `hidden` and `head`. The two are apart so that only requested rows pay for the vocabulary.
+    """
+
+    blocks_from_zero = False
+    """Blocks count from the row's position 0, prompt included (LLaDA-2), not from the first open position."""
+    first_open = 0
+    """The first position with a prediction of its own (Dream: 1)."""
+
+    def __init__(
+        self,
+        embedding: Float[Tensor, "V D"],
+        *,
+        mask_id: int,
+        eos_ids: Sequence[int] = (),
+        tokenizer: Any = None,
+        max_length: int | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.embedding = embedding
+        self.mask_id = mask_id
+        self.eos_ids = tuple(eos_ids)
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.source = source or Source(type(self).__name__, "custom")
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embedding.dtype
+
+    def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
+        return self.embedding[ids]
+
+    def hidden(
+        self,
+        embeds: Float[Tensor, "B L D"],
+        *,
+        attention_mask: Bool[Tensor, "B L"] | None = None,
+        position_ids: Int[Tensor, "B L"] | None = None,
+        block_length: int | None = None,
+    ) -> Float[Tensor, "B L H"]:
+        """Aligned states before the LM head. `block_length` asks for block-causal attention where it exists."""
+        raise TypeError(f"{type(self).__name__} must define hidden()")
+
+    def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
+        raise TypeError(f"{type(self).__name__} must define head()")
+
+    def attention_block(self, block_length: int | None) -> int | None:
+        """The block of the attention pattern when decoding in blocks of `block_length`; None is full attention."""
+        return None
+
+    @torch.no_grad()
+    def logits(
+        self,
+        ids: Int[Tensor, "B L"] | None = None,
+        *,
+        embeds: Float[Tensor, "B L D"] | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Int[Tensor, "B L"] | None = None,
+        block_length: int | None = None,
+    ) -> Float[Tensor, "B L V"]:
+        """Aligned logits over the full vocabulary, for analyses and tests; decoding never makes them."""
+        if (ids is None) == (embeds is None):
+            raise UsageError("logits() takes exactly one of ids and embeds")
+        inputs = self.embed(ids.to(self.device)) if ids is not None else embeds
+        assert inputs is not None
+        hidden = self.hidden(
+            inputs.to(self.device),
+            attention_mask=None if attention_mask is None else attention_mask.to(self.device).bool(),
+            position_ids=None if position_ids is None else position_ids.to(self.device),
+            block_length=block_length,
+        )
+        return self.head(hidden)
+
+
+class NetworkDenoiser(Denoiser):
+    """A stock transformers network run without its causal mask and without its cache."""
+
+    def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
+        self.network: Any = network.eval().requires_grad_(False)
+        self.attention: Attention = attention
+        super().__init__(self.network.get_input_embeddings().weight, **identity)
+
+    @torch.no_grad()
+    def hidden(
+        self,
+        embeds: Float[Tensor, "B L D"],
+        *,
+        attention_mask: Bool[Tensor, "B L"] | None = None,
+        position_ids: Int[Tensor, "B L"] | None = None,
+        block_length: int | None = None,
+    ) -> Float[Tensor, "B L H"]:
+        if position_ids is None:
+            everyone = torch.ones(embeds.shape[:2], dtype=torch.bool, device=embeds.device)
+            position_ids = row_positions(everyone if attention_mask is None else attention_mask)
+        states = self.network.model(
+            inputs_embeds=embeds,
+            attention_mask=attention_pattern(attention_mask, position_ids, block_length),
+            position_ids=position_ids,
+            use_cache=False,
+        ).last_hidden_state
+        return self.align(states)
+
+    def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+        return states
+
+    @torch.no_grad()
+    def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
+        return self.network.lm_head(hidden)
+
+
+def attention_pattern(
+    real: Bool[Tensor, "B L"] | None, positions: Int[Tensor, "B L"], block_length: int | None
+) -> Bool[Tensor, "B 1 L L"] | None:
+    """Who sees whom: [b, 0, i, j] is True where query i sees key j. None is everybody sees everybody.
+
+    Each position sees itself whatever else is hidden, so that padding never makes a row without keys (NaN).
+    """
+    if real is None and block_length is None:
+        return None
+    batch, length = positions.shape
+    seen = torch.ones(batch, length, length, dtype=torch.bool, device=positions.device)
+    if real is not None:
+        seen &= real[:, None, :]
+    if block_length is not None:
+        block = positions // block_length
+        seen &= block[:, None, :] <= block[:, :, None]
+    seen |= torch.eye(length, dtype=torch.bool, device=positions.device)
+    return seen[:, None]

@@ -1,0 +1,84 @@
+"""Dream-v0-Instruct-7B: Qwen2 without the causal mask, its outputs one position late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softdlm.models.denoiser import NetworkDenoiser
+from softdlm.models.family import Family, Weight, require, setting
+
+USABLE_CONTEXT = 2048
+"""Prompt and answer together, by the model's own README; config.json repeats the parent model's 131072."""
+
+CHAT_TEMPLATE = (
+    "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+_LAYER = (
+    "input_layernorm.weight",
+    "post_attention_layernorm.weight",
+    *(f"self_attn.{name}_proj.{kind}" for name in "qkv" for kind in ("weight", "bias")),
+    "self_attn.o_proj.weight",
+    *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
+)
+
+
+class Dream(NetworkDenoiser):
+    """The state at j - 1 predicts the token at j, as in the autoregressive parent; position 0 has none."""
+
+    first_open = 1
+
+    def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+
+
+def network(config: Mapping[str, Any]) -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    require(config, hidden_act="silu", use_sliding_window=False, rope_scaling=None)
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=setting(config, "vocab_size"),
+            hidden_size=setting(config, "hidden_size"),
+            intermediate_size=setting(config, "intermediate_size"),
+            num_hidden_layers=setting(config, "num_hidden_layers"),
+            num_attention_heads=setting(config, "num_attention_heads"),
+            num_key_value_heads=setting(config, "num_key_value_heads"),
+            max_position_embeddings=setting(config, "max_position_embeddings"),
+            rms_norm_eps=setting(config, "rms_norm_eps"),
+            rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
+            tie_word_embeddings=bool(config.get("tie_word_embeddings")),
+            is_causal=False,
+        )
+    )
+
+
+def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
+    names = ["model.embed_tokens.weight", "model.norm.weight"]
+    names += [] if config.get("tie_word_embeddings") else ["lm_head.weight"]
+    layers = range(setting(config, "num_hidden_layers"))
+    for name in [*names, *(f"model.layers.{layer}.{leaf}" for layer in layers for leaf in _LAYER)]:
+        yield Weight.whole(name, name)
+
+
+FAMILY = Family(
+    name="Dream",
+    models=("Dream-org/Dream-v0-Instruct-7B",),
+    network=network,
+    weights=weights,
+    denoiser=Dream,
+    mask_id=151666,
+    mask_token="<|mask|>",
+    eos_id=151643,
+    end_of_turn=("<|im_end|>", 151645),
+    chat_template=CHAT_TEMPLATE,
+    max_length=lambda config: min(USABLE_CONTEXT, setting(config, "max_position_embeddings")),
+    tokenizer_class="Qwen2Tokenizer",
+)

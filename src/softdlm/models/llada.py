@@ -1,0 +1,84 @@
+"""LLaDA-8B-Instruct, LLaDA-1.5 and the built-in model: Llama without the causal mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from softdlm.models.denoiser import NetworkDenoiser
+from softdlm.models.family import Family, Weight, require, setting
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n{{ message['content'] | trim }}<|eot_id|>"
+    "{% endfor %}<|start_header_id|>assistant<|end_header_id|>\n\n"
+)
+
+# checkpoint leaf -> Llama leaf; ff_proj is the gated half, and ff_out means the LM head outside the blocks
+_BLOCK = {
+    "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",
+}
+
+
+def network(config: Mapping[str, Any]) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    require(
+        config, block_type="llama", layer_norm_type="rms", activation_type="silu", rope=True, block_group_size=1
+    )
+    off = ("alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias", "include_qkv_bias")
+    require(config, **dict.fromkeys((*off, "input_emb_norm", "scale_logits"), False))
+    heads = setting(config, "n_heads")
+    width = setting(config, "d_model")
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=setting(config, "embedding_size", "vocab_size"),
+            hidden_size=width,
+            intermediate_size=config.get("mlp_hidden_size") or setting(config, "mlp_ratio") * width,
+            num_hidden_layers=setting(config, "n_layers"),
+            num_attention_heads=heads,
+            num_key_value_heads=config.get("n_kv_heads") or (1 if config.get("multi_query_attention") else heads),
+            max_position_embeddings=setting(config, "max_sequence_length"),
+            rms_norm_eps=setting(config, "rms_norm_eps"),
+            rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
+            tie_word_embeddings=bool(config.get("weight_tying")),
+            attention_bias=False,
+            mlp_bias=False,
+            is_causal=False,
+        )
+    )
+
+
+def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
+    yield Weight.whole("model.transformer.wte.weight", "model.embed_tokens.weight")
+    for layer in range(setting(config, "n_layers")):
+        for theirs, ours in _BLOCK.items():
+            yield Weight.whole(
+                f"model.transformer.blocks.{layer}.{theirs}.weight", f"model.layers.{layer}.{ours}.weight"
+            )
+    yield Weight.whole("model.transformer.ln_f.weight", "model.norm.weight")
+    if not config.get("weight_tying"):
+        yield Weight.whole("model.transformer.ff_out.weight", "lm_head.weight")
+
+
+FAMILY = Family(
+    name="llada",
+    models=("GSAI-ML/LLaDA-8B-Instruct", "GSAI-ML/LLaDA-1.5"),
+    network=network,
+    weights=weights,
+    denoiser=NetworkDenoiser,
+    mask_id=126336,
+    mask_token="<|mdm_mask|>",
+    eos_id=126081,
+    end_of_turn=("<|eot_id|>", 126348),
+    chat_template=CHAT_TEMPLATE,
+    max_length=lambda config: setting(config, "max_sequence_length"),
+)

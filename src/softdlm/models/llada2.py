@@ -1,0 +1,134 @@
+"""LLaDA-2.0-mini: a mixture of experts of Glm4Moe's kind, under block-causal or full attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from softdlm.models.denoiser import NetworkDenoiser
+from softdlm.models.family import Family, Part, Weight, require, setting
+
+TRAINED_BLOCK = 32
+
+CHAT_TEMPLATE = (
+    "{% set system = messages[0]['content'] ~ '\n' if messages[0]['role'] == 'system' else '' %}"
+    "<role>SYSTEM</role>{{ system }}detailed thinking off<|role_end|>"
+    "{% for message in messages %}{% if message['role'] == 'user' %}<role>HUMAN</role>{{ message['content'] }}<|role_end|>"
+    "{% elif message['role'] == 'assistant' %}<role>ASSISTANT</role>{{ message['content'] }}<|role_end|>"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<role>ASSISTANT</role>{% endif %}"
+)
+
+_LAYER = {
+    "input_layernorm": "input_layernorm",
+    "post_attention_layernorm": "post_attention_layernorm",
+    "attention.query_layernorm": "self_attn.q_norm",
+    "attention.key_layernorm": "self_attn.k_norm",
+    "attention.dense": "self_attn.o_proj",
+}
+_MLP = ("gate_proj", "up_proj", "down_proj")
+
+
+class LLaDA2(NetworkDenoiser):
+    """Blocks count from position 0, the prompt inside them; a token sees its own and earlier blocks."""
+
+    blocks_from_zero = True
+
+    def attention_block(self, block_length: int | None) -> int | None:
+        """`auto`: the pattern follows the decoding, full for one block over everything (the paper's setting)."""
+        if self.attention == "full":
+            return None
+        return TRAINED_BLOCK if self.attention == "block-causal" and block_length is None else block_length
+
+
+def network(config: Mapping[str, Any]) -> Any:
+    from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+
+    require(config, hidden_act="silu", score_function="sigmoid", moe_router_enable_expert_bias=True)
+    off = ("use_bias", "use_qkv_bias", "use_sliding_window", "norm_head", "norm_softmax")
+    require(config, **dict.fromkeys((*off, "using_split_qkv_in_self_attention"), False))
+    require(config, use_qk_norm=True, use_rmsnorm=True, rope_scaling=None)
+    return Glm4MoeForCausalLM(
+        Glm4MoeConfig(
+            vocab_size=setting(config, "vocab_size"),
+            hidden_size=setting(config, "hidden_size"),
+            intermediate_size=setting(config, "intermediate_size"),
+            num_hidden_layers=setting(config, "num_hidden_layers"),
+            num_attention_heads=setting(config, "num_attention_heads"),
+            num_key_value_heads=setting(config, "num_key_value_heads"),
+            head_dim=setting(config, "head_dim"),
+            max_position_embeddings=setting(config, "max_position_embeddings"),
+            rms_norm_eps=setting(config, "rms_norm_eps"),
+            rope_parameters={
+                "rope_type": "default",
+                "rope_theta": float(setting(config, "rope_theta")),
+                "partial_rotary_factor": setting(config, "partial_rotary_factor"),
+            },
+            moe_intermediate_size=setting(config, "moe_intermediate_size"),
+            n_routed_experts=setting(config, "num_experts"),
+            num_experts_per_tok=setting(config, "num_experts_per_tok"),
+            n_shared_experts=setting(config, "num_shared_experts"),
+            n_group=setting(config, "n_group"),
+            topk_group=setting(config, "topk_group"),
+            first_k_dense_replace=setting(config, "first_k_dense_replace"),
+            routed_scaling_factor=setting(config, "routed_scaling_factor"),
+            norm_topk_prob=setting(config, "norm_topk_prob"),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings")),
+            use_qk_norm=True,
+            attention_bias=False,
+            num_mtp_layers=0,
+            is_causal=False,
+        )
+    )
+
+
+def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
+    yield Weight.whole("model.word_embeddings.weight", "model.embed_tokens.weight")
+    for layer in range(setting(config, "num_hidden_layers")):
+        prefix = f"model.layers.{layer}"
+        for theirs, ours in _LAYER.items():
+            yield Weight.whole(f"{prefix}.{theirs}.weight", f"{prefix}.{ours}.weight")
+        fused = tuple(Part(f"{prefix}.self_attn.{name}_proj.weight") for name in "qkv")
+        yield Weight(f"{prefix}.attention.query_key_value.weight", fused)
+        if layer < setting(config, "first_k_dense_replace"):
+            yield from _same(f"{prefix}.mlp")
+        else:
+            yield from _experts(f"{prefix}.mlp", config)
+    yield Weight.whole("model.norm.weight", "model.norm.weight")
+    if not config.get("tie_word_embeddings"):
+        yield Weight.whole("lm_head.weight", "lm_head.weight")
+
+
+def _same(prefix: str) -> Iterator[Weight]:
+    for leaf in _MLP:
+        yield Weight.whole(f"{prefix}.{leaf}.weight", f"{prefix}.{leaf}.weight")
+
+
+def _experts(prefix: str, config: Mapping[str, Any]) -> Iterator[Weight]:
+    yield Weight.whole(f"{prefix}.gate.weight", f"{prefix}.gate.weight")
+    yield Weight.whole(f"{prefix}.gate.expert_bias", f"{prefix}.gate.e_score_correction_bias")
+    yield from _same(f"{prefix}.shared_experts")
+    width = setting(config, "moe_intermediate_size")
+    for expert in range(setting(config, "num_experts")):
+        homes = {
+            "gate_proj": Part(f"{prefix}.experts.gate_up_proj", (expert, slice(0, width))),
+            "up_proj": Part(f"{prefix}.experts.gate_up_proj", (expert, slice(width, 2 * width))),
+            "down_proj": Part(f"{prefix}.experts.down_proj", (expert,)),
+        }
+        for leaf, part in homes.items():
+            yield Weight(f"{prefix}.experts.{expert}.{leaf}.weight", (part,))
+
+
+FAMILY = Family(
+    name="llada2_moe",
+    models=("inclusionAI/LLaDA2.0-mini",),
+    network=network,
+    weights=weights,
+    denoiser=LLaDA2,
+    mask_id=156895,
+    mask_token="<|mask|>",
+    eos_id=156892,
+    end_of_turn=("<|role_end|>", None),
+    chat_template=CHAT_TEMPLATE,
+    max_length=lambda config: setting(config, "max_position_embeddings"),
+    float32=(".mlp.gate.weight", ".mlp.gate.e_score_correction_bias"),
+)

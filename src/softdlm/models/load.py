@@ -1,0 +1,137 @@
+"""softdlm.load: a built-in name, a folder or a Hugging Face id becomes a Denoiser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from softdlm.errors import CheckpointError, UsageError
+from softdlm.models.denoiser import Attention, Denoiser, Source
+from softdlm.models.family import Family
+from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
+from softdlm.models.weights import build
+
+# model_type -> where the family is defined; imported only when met
+FAMILIES = {
+    "llada": "softdlm.models.llada",
+    "Dream": "softdlm.models.dream",
+    "llada2_moe": "softdlm.models.llada2",
+}
+_WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model"]
+
+
+def load(
+    model: str | Path,
+    *,
+    revision: str | None = None,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    attention: Attention = "auto",
+    mask_id: int | None = None,
+    eos_ids: Sequence[int] | None = None,
+    max_length: int | None = None,
+) -> Denoiser:
+    """Load a frozen masked diffusion language model.
+
+    dtype defaults to bfloat16 on a GPU and float32 on a CPU, device to the first GPU if there is one. `attention`
+    matters for LLaDA-2 only: `auto` is full attention for one block and block-causal for several. The ids
+    override what the checkpoint or its family says; eos_ids lists EOS first, then any end-of-turn ids.
+    """
+    if attention not in get_args(Attention):
+        raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    number = _dtype(dtype, place)
+    folder, commit = resolve(model, revision)
+    config = read_config(folder)
+    family = find_family(config, folder)
+    tokenizer = load_tokenizer(folder, family)
+    mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
+    ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+    check_special_ids(tokenizer, family, mask, ends)
+    network: Any = build(family, config, folder, number, place)
+    vocabulary = network.get_input_embeddings().num_embeddings
+    for name, value in [("mask_id", mask), *(("eos_ids", end) for end in ends)]:
+        if not 0 <= value < vocabulary:
+            raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
+    return family.denoiser(
+        network,
+        attention=attention,
+        mask_id=mask,
+        eos_ids=ends,
+        tokenizer=tokenizer,
+        max_length=max_length or family.max_length(config),
+        source=Source(str(model), family.name, commit),
+    )
+
+
+def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str | None]:
+    """The folder with the files, and the commit they are of where the hub says it."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder, revision
+    name = str(model)
+    if isinstance(model, Path) or name.count("/") != 1 or name.startswith((".", "/", "~")):
+        known = ", ".join(hub for _, family in families() for hub in family.models)
+        raise CheckpointError(f"no such folder: {name}; give a folder or a Hugging Face id such as {known}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"cannot get {name} from the Hugging Face hub: {reason}") from error
+    return snapshot, snapshot.name
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.exists():
+        raise CheckpointError(f"{folder} holds no config.json")
+    try:
+        return json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{file} is not JSON: {error}") from error
+
+
+def families() -> Iterator[tuple[str, Family]]:
+    for kind, module in FAMILIES.items():
+        yield kind, import_module(module).FAMILY
+
+
+def find_family(config: Mapping[str, Any], folder: Path) -> Family:
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
+        raise CheckpointError(f"{folder}: unknown model_type {kind!r}; known are {', '.join(FAMILIES)}")
+    return import_module(FAMILIES[kind]).FAMILY
+
+
+def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    if dtype is None:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        raise UsageError(f"dtype must name a floating-point type such as bfloat16 or float32, not {dtype!r}")
+    return value
+
+
+def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
+    for value in (config.get("mask_token_id"), token_id(tokenizer, family.mask_token)):
+        if value is not None:
+            return value
+    return family.mask_id
+
+
+def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:
+    """EOS, then the end of turn where this checkpoint can have it."""
+    stated = [config.get("eos_token_id"), config.get("pad_token_id"), family.eos_id]
+    eos = next(value for value in stated if value is not None)
+    yield eos
+    name, published = family.end_of_turn
+    turn = token_id(tokenizer, name) if tokenizer is not None else published
+    if turn is not None and turn < config.get("embedding_size", config["vocab_size"]) and turn != eos:
+        yield turn

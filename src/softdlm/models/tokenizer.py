@@ -1,0 +1,47 @@
+"""Tokenizers through transformers, without remote code, checked against the checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from softdlm.errors import TokenizerError
+from softdlm.models.family import Family
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
+
+
+def load_tokenizer(folder: Path, family: Family) -> Any:
+    """The folder's tokenizer with a chat template, or None where the folder has none (ids still decode)."""
+    if not any((folder / name).exists() for name in FILES):
+        return None
+    import transformers
+
+    loader = getattr(transformers, family.tokenizer_class)
+    try:
+        # unset, trust_remote_code asks on the terminal and blocks
+        extra = {"trust_remote_code": False} if family.tokenizer_class == "AutoTokenizer" else {}
+        tokenizer = loader.from_pretrained(folder, **extra)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TokenizerError(f"the tokenizer in {folder} cannot be loaded: {reason}") from error
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = family.chat_template
+    return tokenizer
+
+
+def token_id(tokenizer: Any, token: str) -> int | None:
+    """The id of a special token, None where the tokenizer does not have it (never that of <unk>)."""
+    return None if tokenizer is None else tokenizer.get_vocab().get(token)
+
+
+def check_special_ids(tokenizer: Any, family: Family, mask_id: int, eos_ids: tuple[int, ...]) -> None:
+    """A tokenizer that puts [MASK] or EOS elsewhere than the checkpoint would decode to nonsense."""
+    theirs = token_id(tokenizer, family.mask_token)
+    if theirs is not None and theirs != mask_id:
+        raise TokenizerError(
+            f"the tokenizer says {family.mask_token} is {theirs}, the checkpoint says {mask_id}: pass mask_id="
+        )
+    eos = None if tokenizer is None else tokenizer.eos_token_id
+    if eos is not None and eos not in eos_ids:
+        raise TokenizerError(f"the tokenizer's EOS {eos} is not among {list(eos_ids)}: pass eos_ids=")

@@ -1,0 +1,90 @@
+"""From safetensors on disk to a stock network: checked by header first, then streamed one tensor at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from softdlm.errors import CheckpointError
+from softdlm.models.family import Family, Weight
+
+INDEX = "model.safetensors.index.json"
+
+
+def build(
+    family: Family, config: Mapping[str, Any], folder: Path, dtype: torch.dtype, device: torch.device
+) -> nn.Module:
+    """The family's network with the folder's weights: one copy on the device, plus one tensor in passing."""
+    with torch.device("meta"):
+        network = family.network(config)
+    shards = checkpoint_files(folder)
+    blank = network.state_dict()
+    expected = {weight.name: weight for weight in family.weights(config)}
+    check(shards, {name: _shape(weight, blank) for name, weight in expected.items()})
+    loaded = {
+        name: torch.empty(value.shape, dtype=_dtype(name, dtype, family), device=device)
+        for name, value in blank.items()
+        if name in {part.parameter for weight in expected.values() for part in weight.parts}
+    }
+    for shard in shards:
+        _stream(shard, expected, loaded)
+    network.load_state_dict(loaded, assign=True, strict=False)
+    network.tie_weights()
+    rotary = type(network.model.rotary_emb)
+    network.model.rotary_emb = rotary(network.config).to(device)  # its buffers are not in any checkpoint
+    return network
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The single file, or the shards that the index names."""
+    index, single = folder / INDEX, folder / "model.safetensors"
+    if index.exists():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        absent = [name for name in names if not (folder / name).exists()]
+        if absent:
+            raise CheckpointError(f"{folder}: {INDEX} names shards that are not there: {', '.join(absent)}")
+        return [folder / name for name in names]
+    if single.exists():
+        return [single]
+    raise CheckpointError(f"{folder} holds neither {INDEX} nor model.safetensors (only safetensors are read)")
+
+
+def check(shards: list[Path], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Name every missing, unexpected and misshapen tensor before a byte of weights is read."""
+    found: dict[str, tuple[int, ...]] = {}
+    for shard in shards:
+        with safe_open(shard, framework="pt") as file:
+            found |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    complaints = [f"missing {name} {shape}" for name, shape in shapes.items() if name not in found]
+    complaints += [f"unexpected {name} {shape}" for name, shape in found.items() if name not in shapes]
+    complaints += [
+        f"misshapen {name}: {found[name]} where the configuration needs {shape}"
+        for name, shape in shapes.items()
+        if name in found and found[name] != shape
+    ]
+    if complaints:
+        raise CheckpointError(f"{shards[0].parent} does not fit its config.json: " + "; ".join(complaints))
+
+
+def _stream(shard: Path, expected: Mapping[str, Weight], loaded: Mapping[str, Tensor]) -> None:
+    with safe_open(shard, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            homes = [loaded[part.parameter][part.index] for part in expected[name].parts]
+            pieces = file.get_tensor(name).split([len(home) for home in homes])
+            for home, piece in zip(homes, pieces, strict=True):
+                home.copy_(piece)
+
+
+def _shape(weight: Weight, blank: Mapping[str, Tensor]) -> tuple[int, ...]:
+    shapes = [blank[part.parameter][part.index].shape for part in weight.parts]
+    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+
+def _dtype(name: str, dtype: torch.dtype, family: Family) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32) if name.endswith(family.float32) else dtype

@@ -1,0 +1,190 @@
+"""From hidden states to a Prediction, for the requested positions only.
+
+Two distributions matter and are kept apart. *Feedback* reads the model's own: no temperature, no filter, the full
+vocabulary as normaliser, [MASK] and forbidden ids never candidates. *Ranking* reads the one the token was chosen
+from: after temperature, top-p and top-k, without forbidden ids and, once the token is chosen, without the ids that
+are to come last (LLaDA's EOS rule: such tokens keep their place in the queue, but do not dilute the others).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softdlm.errors import UsageError
+from softdlm.models.denoiser import Denoiser
+from softdlm.types import Canvas, Prediction
+
+_CHUNK_ELEMENTS = 2**26
+"""Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a token is chosen at a position, and which tokens a rule of the user's holds back.
+
+    Temperature, top-p and top-k are Dream's: they act on the drawn token and on its rank.
+    """
+
+    mask_id: int
+    forbid: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    k: int = 1
+    """Candidates to keep for feedback and for the record."""
+    needs_mean: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
+            raise UsageError(f"temperature must be at least 0, not {self.temperature}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p must lie in (0, 1], not {self.top_p}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top_k must be at least 1, not {self.top_k}")
+        both = set(self.forbid) & set(self.last)
+        if both:
+            raise UsageError(f"token ids {sorted(both)} are both forbidden and wanted last: choose one")
+
+
+def predict(
+    model: Denoiser,
+    embeds: Float[Tensor, "B L D"],
+    canvas: Canvas,
+    requested: Bool[Tensor, "B L"],
+    choice: Choice,
+    uniforms: Float[Tensor, "B L"] | None = None,
+    block_length: int | None = None,
+) -> Prediction:
+    """One forward pass over the rows that ask for something; only their requested positions see the LM head."""
+    rows = requested.any(1)
+    hidden = model.hidden(
+        embeds[rows],
+        attention_mask=None if bool(canvas.real.all()) else canvas.real[rows],
+        position_ids=canvas.positions[rows],
+        block_length=block_length,
+    )[requested[rows]]
+    drawn = None if uniforms is None else uniforms[requested].to(hidden.device)
+    return reduce_hidden(model, hidden, choice, drawn).scatter(requested)
+
+
+def reduce_hidden(
+    model: Denoiser, hidden: Float[Tensor, "N H"], choice: Choice, uniforms: Float[Tensor, "N"] | None = None
+) -> Prediction:
+    """LM head and vocabulary reduction, a bounded number of rows at a time."""
+    size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
+    table = model.embedding if choice.needs_mean else None
+    parts = [
+        reduce_logits(
+            model.head(rows), choice, None if uniforms is None else uniforms[start : start + size], table
+        )
+        for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else Prediction.join(parts)
+
+
+def reduce_logits(
+    logits: Float[Tensor, "N V"],
+    choice: Choice,
+    uniforms: Float[Tensor, "N"] | None = None,
+    table: Float[Tensor, "V D"] | None = None,
+) -> Prediction:
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    scores = _without(logits, choice.forbid)
+    candidates = _without(scores, (choice.mask_id,))
+    topk_ids, topk_probs, mean = _feedback_view(logits, candidates, choice.k, table)
+
+    if choice.temperature > 0:
+        scores = scores / choice.temperature
+    scores = _filter(scores, choice.top_p, choice.top_k)
+    token = _pick(_without(scores, (choice.mask_id,)), choice.temperature, uniforms)
+    log_confidence, entropy, doubt = _ranking_view(_without(scores, choice.last), token, choice.mask_id)
+    if choice.last:
+        deferred = torch.isin(token, torch.tensor(choice.last, device=token.device))
+        log_confidence = log_confidence.masked_fill(deferred, float("-inf"))
+    return Prediction(token, log_confidence, entropy, doubt, topk_ids, topk_probs, mean)
+
+
+def uniforms(seed: int, requests: Iterable[int], passes: Iterable[int], canvas: Canvas) -> Float[Tensor, "B L"]:
+    """One number in [0, 1) per position, a function of (seed, request, pass, position) and nothing else."""
+    drawn = torch.zeros(canvas.ids.shape)
+    for row, (request, index) in enumerate(zip(requests, passes, strict=True)):
+        digest = hashlib.blake2b(f"{seed}:{request}:{index}".encode(), digest_size=8).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+        real = canvas.real[row].cpu()
+        drawn[row, real] = torch.rand(int(real.sum()), generator=generator)
+    return drawn
+
+
+def _feedback_view(
+    logits: Float[Tensor, "N V"],
+    candidates: Float[Tensor, "N V"],
+    k: int,
+    table: Float[Tensor, "V D"] | None,
+) -> tuple[Int[Tensor, "N K"], Float[Tensor, "N K"], Float[Tensor, "N D"] | None]:
+    normaliser = logits.logsumexp(-1, keepdim=True)
+    best = candidates.topk(min(k, candidates.shape[-1]), dim=-1)
+    mean = None if table is None else (candidates - normaliser).exp() @ table.to(logits.dtype)
+    return best.indices, (best.values - normaliser).exp(), mean
+
+
+def _ranking_view(
+    scores: Float[Tensor, "N V"], token: Int[Tensor, "N"], mask_id: int
+) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"], Float[Tensor, "N"]]:
+    """Log-confidence of the token, entropy, doubt; all taken relative to the best score, without cancellation.
+
+    With `others` the sum over all tokens but the best, the best has log-probability -log1p(others), which keeps
+    an order among confidences that float32 rounds to 1.
+    """
+    best, second = _without(scores, (mask_id,)).topk(2, dim=-1).values.unbind(-1)
+    best_id = _without(scores, (mask_id,)).argmax(-1, keepdim=True)
+    relative = (scores - best[:, None]).clamp(max=80)
+    weights = relative.exp()
+    others = weights.scatter(-1, best_id, 0).sum(-1)
+    log_total = others.log1p()
+    log_confidence = relative.gather(-1, token[:, None]).squeeze(-1) - log_total
+    surprise = torch.where(weights > 0, weights * -relative, 0).sum(-1)
+    entropy = log_total + surprise / (1 + others)
+    doubt = (others + (second - best).exp()) / (1 + others)
+    return log_confidence, entropy.clamp(min=0), doubt
+
+
+def _pick(
+    scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tensor, "N"] | None
+) -> Int[Tensor, "N"]:
+    """The best token, or at a positive temperature the one that the position's uniform number falls on."""
+    if temperature == 0:
+        return scores.argmax(-1)
+    if uniforms is None:
+        raise UsageError(f"temperature {temperature} needs uniform numbers to draw with")
+    ranked = scores.sort(dim=-1, descending=True, stable=True)
+    cumulative = ranked.values.softmax(-1).cumsum(-1)
+    index = (cumulative <= uniforms[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
+    return ranked.indices.gather(-1, index.clamp(max=scores.shape[-1] - 1)).squeeze(-1)
+
+
+def _filter(scores: Float[Tensor, "N V"], top_p: float | None, top_k: int | None) -> Float[Tensor, "N V"]:
+    """Dream's filters, in its order: the nucleus that first exceeds top_p, then the k best."""
+    if top_p is not None and top_p < 1:
+        ranked = scores.sort(dim=-1, descending=True, stable=True)
+        before = ranked.values.softmax(-1).cumsum(-1).roll(1, dims=-1)
+        before[:, 0] = 0
+        beyond = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, ranked.indices, before > top_p)
+        scores = scores.masked_fill(beyond, float("-inf"))
+    if top_k is not None:
+        floor = scores.topk(min(top_k, scores.shape[-1]), dim=-1).values[:, -1:]
+        scores = scores.masked_fill(scores < floor, float("-inf"))
+    return scores
+
+
+def _without(scores: Float[Tensor, "N V"], ids: tuple[int, ...]) -> Float[Tensor, "N V"]:
+    if not ids:
+        return scores
+    return scores.index_fill(-1, torch.tensor(ids, device=scores.device), float("-inf"))

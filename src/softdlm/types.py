@@ -1,0 +1,188 @@
+"""The records that flow through a decode. Start reading here.
+
+Shapes, the same letters everywhere:
+    B  rows of a batch          L  positions of a canvas      V  vocabulary
+    K  candidates kept          D  embedding width            N  open positions, flattened
+`*S` stands for "any positions": a whole canvas ("B L") or a flat selection of it ("N").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softdlm.errors import UsageError
+
+
+def row_positions(real: Bool[Tensor, "B L"]) -> Int[Tensor, "B L"]:
+    """Positions that count from each row's first real token; padding repeats its neighbour's."""
+    return (real.long().cumsum(1) - 1).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Prompt and answer as one row of ids; open positions hold [MASK] until they are committed."""
+
+    ids: Int[Tensor, "B L"]
+    open: Bool[Tensor, "B L"]
+    free: Bool[Tensor, "B L"]
+    """Positions that were open at the start: the answer, as against the prompt and the padding."""
+    real: Bool[Tensor, "B L"]
+    """False at padding."""
+
+    @staticmethod
+    def of(ids: Int[Tensor, "B L"], mask_id: int, real: Bool[Tensor, "B L"] | None = None) -> Canvas:
+        """A canvas whose open positions are the [MASK]s already in `ids`."""
+        real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
+        open = (ids == mask_id) & real
+        return Canvas(ids, open, open.clone(), real)
+
+    @staticmethod
+    def pack(prompts: Sequence[Sequence[int]], lengths: Sequence[int], mask_id: int, pad_id: int) -> Canvas:
+        """Row i is prompts[i] followed by [MASK]s up to lengths[i], then padding.
+
+        Padding stands on the right, so that each row's positions (and LLaDA-2's blocks) count from its own 0.
+        """
+        ids = torch.full((len(prompts), max(lengths)), pad_id, dtype=torch.long)
+        real = torch.zeros_like(ids, dtype=torch.bool)
+        for row, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+            if length <= len(prompt):
+                raise UsageError(f"canvas length {length} leaves no room after a prompt of {len(prompt)} tokens")
+            ids[row, :length] = mask_id
+            ids[row, : len(prompt)] = torch.tensor(list(prompt), dtype=torch.long)
+            real[row, :length] = True
+        return Canvas.of(ids, mask_id, real)
+
+    @property
+    def positions(self) -> Int[Tensor, "B L"]:
+        return row_positions(self.real)
+
+    def commit(self, chosen: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
+        return dataclasses.replace(self, ids=torch.where(chosen, tokens, self.ids), open=self.open & ~chosen)
+
+    def to(self, device: torch.device | str) -> Canvas:
+        return Canvas(*(getattr(self, field.name).to(device) for field in dataclasses.fields(self)))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one forward pass says about the requested positions; elsewhere `token` is -1.
+
+    Confidence is kept as a logarithm and margin as its distance from 1, so that values that round to 1 in
+    float32 still have an order.
+    """
+
+    token: Int[Tensor, "*S"]
+    log_confidence: Float[Tensor, "*S"]
+    entropy: Float[Tensor, "*S"]
+    """Nats."""
+    doubt: Float[Tensor, "*S"]
+    """1 - margin, margin being the probability of the best token minus that of the second."""
+    topk_ids: Int[Tensor, "*S K"]
+    topk_probs: Float[Tensor, "*S K"]
+    """Probabilities under the full vocabulary; rules renormalise over the candidates they use."""
+    mean: Float[Tensor, "*S D"] | None = None
+    """Mean embedding under the full vocabulary, for the rules that declare `needs_mean`."""
+
+    @property
+    def confidence(self) -> Float[Tensor, "*S"]:
+        return self.log_confidence.exp()
+
+    @property
+    def margin(self) -> Float[Tensor, "*S"]:
+        return 1 - self.doubt
+
+    @property
+    def deferred(self) -> Bool[Tensor, "*S"]:
+        """Where the token is one that the token policy wants committed last."""
+        return self.log_confidence.isneginf()
+
+    def at(self, where: Bool[Tensor, "*S"]) -> Prediction:
+        """The prediction at the chosen positions, flattened."""
+        return self._map(lambda value: value[where])
+
+    def scatter(self, where: Bool[Tensor, "B L"]) -> Prediction:
+        """A flat prediction laid back onto the positions it was made for; the inverse of `at`."""
+
+        def spread(value: Tensor) -> Tensor:
+            empty = -1 if value.dtype == torch.long else float("nan")
+            full = value.new_full((*where.shape, *value.shape[1:]), empty)
+            full[where] = value
+            return full
+
+        return self._map(spread)
+
+    @staticmethod
+    def join(parts: Sequence[Prediction]) -> Prediction:
+        """Flat predictions one after another."""
+
+        def concatenate(name: str) -> Tensor | None:
+            values = [getattr(part, name) for part in parts]
+            return None if values[0] is None else torch.cat(values)
+
+        return Prediction(**{field.name: concatenate(field.name) for field in dataclasses.fields(Prediction)})
+
+    def _map(self, change: Any) -> Prediction:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return Prediction(**{name: None if value is None else change(value) for name, value in fields.items()})
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """What a feedback rule may know of the model: its input table and the [MASK] row of it."""
+
+    table: Float[Tensor, "V D"]
+    mask: Float[Tensor, "D"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a schedule may know, one number per row, shaped to broadcast against the prediction's positions."""
+
+    passes: Int[Tensor, "*S"]
+    """Forward passes the row had before this one."""
+    block_passes: Int[Tensor, "*S"]
+    """Of these, passes within the current block."""
+    block_length: Int[Tensor, "*S"]
+    """Positions of the current block, those of the prompt included where blocks count from position 0."""
+    block_masks: Int[Tensor, "*S"]
+    """[MASK]s at the start of the current block."""
+    left: Int[Tensor, "*S"]
+    """[MASK]s left in the current block."""
+
+    def at(self, where: Bool[Tensor, "B L"]) -> Context:
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return Context(*(value.expand(where.shape)[where] for value in values))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass. Traces, streaming, displays, analyses and tests read Steps and nothing else."""
+
+    index: int
+    """Counts from 1."""
+    canvas: Canvas
+    """After this pass's commits."""
+    prediction: Prediction
+    """"B L", at the positions of `requested`."""
+    requested: Bool[Tensor, "B L"]
+    """Open positions that this pass predicted."""
+    active: Bool[Tensor, "B L"]
+    """Of these, the ones in the row's current block, where commits may happen."""
+    committed: Bool[Tensor, "B L"]
+    context: Context
+
+    @property
+    def running(self) -> Bool[Tensor, "B"]:
+        """Rows that took part in this pass."""
+        return self.active.any(1)
+
+    @property
+    def block_closed(self) -> Bool[Tensor, "B"]:
+        return ~(self.active & ~self.committed).any(1)
