@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from softdlm.decode import denoise
     from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
-    from softdlm.generate import generate
+    from softdlm.generation import Generation, generate
     from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
     from softdlm.trace import Trace
@@ -25,13 +25,13 @@ _HOMES = {
         ["SoftDLMError", "UsageError", "CheckpointError", "TokenizerError", "PromptError"], "softdlm.errors"
     ),
     "Denoiser": "softdlm.models.denoiser",
-    "Generation": "softdlm.generate",
+    "Generation": "softdlm.generation",
     "Trace": "softdlm.trace",
     "denoise": "softdlm.decode",
-    "generate": "softdlm.generate",
+    "generate": "softdlm.generation",
     "load": "softdlm.models.load",
 }
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -62,9 +62,7 @@ class TopN:
     def count(self, context: Context) -> Int[Tensor, "B 1"]:
         return torch.full_like(context.left, self.n)
 
-    def __call__(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
-    ) -> Bool[Tensor, "B L"]:
+    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         return open & (places(prediction, open, self.rank) < self.count(context))
 
 
@@ -105,9 +103,7 @@ class Steps:
         step = context.block_passes.clamp(max=self.steps - 1)
         return (context.left * (1 - times[step + 1] / times[step])).long()
 
-    def __call__(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
-    ) -> Bool[Tensor, "B L"]:
+    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         return open & (places(prediction, open, self.rank) < self.count(context))
 
 
@@ -130,9 +126,7 @@ class Threshold:
         if self.budget is not None:
             _at_least("budget", self.budget, 1)
 
-    def __call__(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
-    ) -> Bool[Tensor, "B L"]:
+    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         bar = math.log(self.tau) if self.tau > 0 else float("-inf")
         sure = prediction.log_confidence > bar if self.strict else prediction.log_confidence >= bar
         place = places(prediction, open, self.floor.rank)
@@ -158,9 +152,7 @@ class Factor:
             raise UsageError(f"factor f must be at least 0, not {self.f}")
         _check_choice("variant", self.variant, ("original", "dllm"))
 
-    def __call__(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
-    ) -> Bool[Tensor, "B L"]:
+    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         place = places(prediction, open, "confidence")
         fails = open & (place > 0) & (prediction.confidence < 1 - self.f / (place + 2))
         first = place.masked_fill(~fails, place.shape[1]).amin(1, keepdim=True).clamp(max=context.left)
@@ -185,9 +177,7 @@ class EntropyBound:
             raise UsageError(f"entropy bound gamma must be at least 0, not {self.gamma}")
         _check_rank(self.rank)
 
-    def __call__(
-        self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context
-    ) -> Bool[Tensor, "B L"]:
+    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         ranked = order(prediction, open, self.rank)
         entropy = prediction.entropy.masked_fill(~open, 0).gather(1, ranked)
         largest_before = entropy.cummax(1).values.roll(1, dims=1)

@@ -28,9 +28,7 @@ class FeedbackRule(Protocol):
     @property
     def needs_mean(self) -> bool: ...
 
-    def __call__(
-        self, prediction: Prediction, embeddings: Embeddings, context: Context, /
-    ) -> Float[Tensor, "N D"]: ...
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context, /) -> Float[Tensor, "N D"]: ...
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,7 @@ class Mask:
     k = 0
     needs_mean = False
 
-    def __call__(
-        self, prediction: Prediction, embeddings: Embeddings, context: Context
-    ) -> Float[Tensor, "N D"]:
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         return embeddings.mask.expand(len(prediction.token), -1)
 
 
@@ -58,9 +54,7 @@ class Euclidean:
     def __post_init__(self) -> None:
         _check(self.k, self.lam, self.norm, (None, "mask"))
 
-    def __call__(
-        self, prediction: Prediction, embeddings: Embeddings, context: Context
-    ) -> Float[Tensor, "N D"]:
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         mask, mean = _endpoints(prediction, embeddings, self.k)
         soft = torch.lerp(mask.expand_as(mean), mean, self.lam)
         if self.norm == "mask":
@@ -84,9 +78,7 @@ class Slerp:
     def __post_init__(self) -> None:
         _check(self.k, self.lam, self.norm, ("mask", "candidate"))
 
-    def __call__(
-        self, prediction: Prediction, embeddings: Embeddings, context: Context
-    ) -> Float[Tensor, "N D"]:
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         mask, mean = _endpoints(prediction, embeddings, self.k)
         soft = slerp(mask, mean, self.lam)
         if self.norm == "candidate":
@@ -110,9 +102,7 @@ class Additive:
                 f"need 0 <= start <= stop and grow >= 0, not start={self.start} grow={self.grow} stop={self.stop}"
             )
 
-    def __call__(
-        self, prediction: Prediction, embeddings: Embeddings, context: Context
-    ) -> Float[Tensor, "N D"]:
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         if prediction.mean is None:
             raise UsageError("Additive needs a prediction made with needs_mean=True")
         weight = (self.start + self.grow * context.passes).clamp(max=self.stop).unsqueeze(-1)
@@ -133,9 +123,7 @@ class NormMix:
     def __post_init__(self) -> None:
         _check(self.k, 0.0, None, (None,))
 
-    def __call__(
-        self, prediction: Prediction, embeddings: Embeddings, context: Context
-    ) -> Float[Tensor, "N D"]:
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         mask = _working(embeddings.mask)
         candidates = _working(embeddings.table[prediction.topk_ids[:, : self.k]])
         weights = prediction.topk_probs[:, : self.k, None].to(mask.dtype)

@@ -62,15 +62,20 @@ def predict(
     choice: Choice,
     uniforms: Float[Tensor, "B L"] | None = None,
     block_length: int | None = None,
+    width: int | None = None,
 ) -> Prediction:
-    """One forward pass over the rows that ask for something; only their requested positions see the LM head."""
+    """One forward pass over the rows that ask for something; only their requested positions see the LM head.
+
+    `block_length` is that of the attention pattern; columns from `width` on are seen by no row and left out.
+    """
     rows = requested.any(1)
+    real = canvas.real[rows, :width]
     hidden = model.hidden(
-        embeds[rows],
-        attention_mask=None if bool(canvas.real.all()) else canvas.real[rows],
-        position_ids=canvas.positions[rows],
+        embeds[rows, :width],
+        attention_mask=None if bool(real.all()) else real,
+        position_ids=canvas.positions[rows, :width],
         block_length=block_length,
-    )[requested[rows]]
+    )[requested[rows, :width]]
     drawn = None if uniforms is None else uniforms[requested].to(hidden.device)
     return reduce_hidden(model, hidden, choice, drawn).scatter(requested)
 
@@ -82,9 +87,7 @@ def reduce_hidden(
     size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
     table = model.embedding if choice.needs_mean else None
     parts = [
-        reduce_logits(
-            model.head(rows), choice, None if uniforms is None else uniforms[start : start + size], table
-        )
+        reduce_logits(model.head(rows), choice, None if uniforms is None else uniforms[start : start + size], table)
         for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True)
     ]
     return parts[0] if len(parts) == 1 else Prediction.join(parts)
@@ -156,9 +159,7 @@ def _ranking_view(
     return log_confidence, entropy.clamp(min=0), doubt
 
 
-def _pick(
-    scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tensor, "N"] | None
-) -> Int[Tensor, "N"]:
+def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tensor, "N"] | None) -> Int[Tensor, "N"]:
     """The best token, or at a positive temperature the one that the position's uniform number falls on."""
     if temperature == 0:
         return scores.argmax(-1)

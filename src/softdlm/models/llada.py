@@ -32,7 +32,12 @@ def network(config: Mapping[str, Any]) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     require(
-        config, block_type="llama", layer_norm_type="rms", activation_type="silu", rope=True, block_group_size=1
+        config,
+        block_type="llama",
+        layer_norm_type="rms",
+        activation_type="silu",
+        rope=True,
+        block_group_size=1,
     )
     off = ("alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias", "include_qkv_bias")
     require(config, **dict.fromkeys((*off, "input_emb_norm", "scale_logits"), False))

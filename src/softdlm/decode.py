@@ -1,0 +1,246 @@
+"""The loop: predict, commit, feed back, until closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal, NamedTuple, TypedDict, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softdlm.commit import CommitRule, TopN
+from softdlm.errors import PromptError, UsageError
+from softdlm.feedback import FeedbackRule, Mask
+from softdlm.models.denoiser import Denoiser
+from softdlm.predict import Choice, predict, uniforms
+from softdlm.types import Canvas, Context, Embeddings, Step
+
+EosPolicy = Literal["allow", "last", "forbid"]
+Until = Callable[[Step], Bool[Tensor, "B"]]
+
+
+class DecodeOptions(TypedDict, total=False):
+    """The keywords of `denoise`, for those who pass them on."""
+
+    commit: CommitRule
+    feedback: FeedbackRule
+    block_length: int | None
+    eos: EosPolicy
+    forbid: Sequence[int]
+    last: Sequence[int]
+    temperature: float
+    top_p: float | None
+    top_k: int | None
+    seed: int
+    candidates: int
+
+
+def denoise(
+    model: Denoiser,
+    canvas: Canvas,
+    *,
+    commit: CommitRule = TopN(1),
+    feedback: FeedbackRule = Mask(),
+    block_length: int | None = None,
+    eos: EosPolicy = "allow",
+    forbid: Sequence[int] = (),
+    last: Sequence[int] = (),
+    temperature: float = 0.0,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    seed: int = 0,
+    requests: Sequence[int] | None = None,
+    candidates: int = 3,
+    early_finish: bool | Literal["block"] = False,
+    until: Until | None = None,
+) -> Iterator[Step]:
+    """Decode a canvas, one Step per forward pass.
+
+    block_length None is one block over the whole canvas (the paper's setting). `forbid` and `last` are token
+    policies per id, `eos` their short form for the model's EOS ids. Draws depend on (seed, request, pass, position)
+    only; `requests` numbers the rows. Each Step keeps at least `candidates` candidates. early_finish lets a row
+    stop once nothing is open before its first EOS ("block": only when its block is closed, as LLaDA-2's
+    reference does); `until` adds a stopping condition of your own.
+    """
+    if eos not in get_args(EosPolicy):
+        raise UsageError(f"eos must be one of {', '.join(get_args(EosPolicy))}, not {eos!r}")
+    if block_length is not None and block_length < 1:
+        raise UsageError(f"block_length must be at least 1, or None for the whole canvas, not {block_length}")
+    if candidates < 1:
+        raise UsageError(f"candidates must be at least 1, not {candidates}")
+    _check_canvas(model, canvas)
+    choice = Choice(
+        mask_id=model.mask_id,
+        forbid=_token_ids(model, forbid, eos == "forbid"),
+        last=_token_ids(model, last, eos == "last"),
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        k=max(feedback.k, candidates),
+        needs_mean=feedback.needs_mean,
+    )
+    stops = [stop for stop in (finish(model, early_finish), until) if stop is not None]
+    names = range(len(canvas.ids)) if requests is None else requests
+    draw = None if temperature == 0 else Draw(seed, names)
+    return _passes(
+        model, canvas.to(model.device), commit, feedback, Blocks.of(model, block_length), choice, draw, stops
+    )
+
+
+@torch.no_grad()
+def _passes(
+    model: Denoiser,
+    canvas: Canvas,
+    commit: CommitRule,
+    feedback: FeedbackRule,
+    blocks: Blocks,
+    choice: Choice,
+    draw: Draw | None,
+    stops: Sequence[Until],
+) -> Iterator[Step]:
+    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
+    vanilla = feedback.k == 0 and not feedback.needs_mean
+    running, clock = canvas.open.any(1, keepdim=True), Clock.start(canvas)
+    embeds = model.embed(canvas.ids)  # the first pass sees hard masks
+    for index in count(1):
+        if not running.any():
+            return
+        block = blocks.current(canvas)
+        clock = clock.tick(block.start)
+        active = canvas.open & running & block.inside
+        requested = active if vanilla else canvas.open & running & block.visible
+        context = clock.context(canvas, block, active)
+        numbers = draw(canvas, context.passes) if draw else None
+
+        prediction = predict(model, embeds, canvas, requested, choice, numbers, blocks.attention, blocks.width(block))
+        committed = commit(prediction, active, context) & active
+        canvas = canvas.commit(committed, prediction.token)
+        embeds = model.embed(canvas.ids)
+        if not vanilla:
+            soft = requested & canvas.open
+            embeds[soft] = feedback(prediction.at(soft), embeddings, context.at(soft))
+
+        step = Step(index, canvas, prediction, requested, active, committed, context)
+        yield step
+        running = running & canvas.open.any(1, keepdim=True)
+        for stop in stops:
+            running = running & ~stop(step)[:, None]
+
+
+class Block(NamedTuple):
+    """Each row's current block."""
+
+    start: Int[Tensor, "B 1"]
+    inside: Bool[Tensor, "B L"]
+    visible: Bool[Tensor, "B L"]
+    """Positions the model may see: all, or under block-causal attention those up to the end of the block."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Left-to-right blocks; the current one is that of the row's first open position."""
+
+    length: int | None
+    attention: int | None
+    from_zero: bool
+
+    @staticmethod
+    def of(model: Denoiser, length: int | None) -> Blocks:
+        return Blocks(length, model.attention_block(length), model.blocks_from_zero)
+
+    def current(self, canvas: Canvas) -> Block:
+        index = torch.arange(canvas.ids.shape[1], device=canvas.ids.device)
+        origin = _first(canvas.real if self.from_zero else canvas.free)
+        length = self.length or canvas.ids.shape[1]
+        start = origin + (_first(canvas.open) - origin).clamp(min=0) // length * length
+        before_end = canvas.real & (index < start + length)
+        visible = before_end if self.attention and self.length else canvas.real
+        return Block(start, before_end & (index >= start), visible)
+
+    def width(self, block: Block) -> int:
+        """Columns that any row may see; what no row sees is not computed."""
+        return block.visible.shape[1] if self.attention is None else int(block.visible.any(0).sum())
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Passes per row, in all and within the current block."""
+
+    passes: Int[Tensor, "B 1"]
+    block_passes: Int[Tensor, "B 1"]
+    block_start: Int[Tensor, "B 1"]
+
+    @staticmethod
+    def start(canvas: Canvas) -> Clock:
+        none = torch.full_like(canvas.ids[:, :1], -1)
+        return Clock(none, none, none)
+
+    def tick(self, block_start: Int[Tensor, "B 1"]) -> Clock:
+        again = torch.where(block_start == self.block_start, self.block_passes + 1, 0)
+        return Clock(self.passes + 1, again, block_start)
+
+    def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"]) -> Context:
+        def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
+            return where.sum(1, keepdim=True)
+
+        return Context(
+            self.passes,
+            self.block_passes,
+            per_row(block.inside),
+            per_row(canvas.free & block.inside),
+            per_row(active),
+        )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The uniform numbers of a pass, a function of (seed, request, pass, position)."""
+
+    seed: int
+    requests: Sequence[int]
+
+    def __call__(self, canvas: Canvas, passes: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
+        return uniforms(self.seed, self.requests, passes.flatten().tolist(), canvas)
+
+
+def finish(model: Denoiser, early_finish: bool | Literal["block"]) -> Until | None:
+    """Stop a row once nothing is open before its first EOS: what comes after never reaches the text."""
+    if not early_finish:
+        return None
+
+    def reached(step: Step) -> Bool[Tensor, "B"]:
+        done = eos_reached(step.canvas, model.eos_ids)
+        return done & step.block_closed if early_finish == "block" else done
+
+    return reached
+
+
+def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:
+    """Rows whose answer holds an EOS with no open position before it."""
+    ends = torch.isin(canvas.ids, torch.tensor(list(eos_ids), device=canvas.ids.device)) & canvas.free & ~canvas.open
+    before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < _first(ends)
+    return ends.any(1) & ~(canvas.open & before).any(1)
+
+
+def _first(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
+    """Index of each row's first True (0 where there is none)."""
+    return where.int().argmax(1, keepdim=True)
+
+
+def _token_ids(model: Denoiser, ids: Sequence[int], with_eos: bool) -> tuple[int, ...]:
+    chosen = tuple(dict.fromkeys([*ids, *(model.eos_ids if with_eos else ())]))
+    for token in chosen:
+        if not 0 <= token < len(model.embedding):
+            raise UsageError(f"token id {token} lies outside the vocabulary of {len(model.embedding)}")
+    return chosen
+
+
+def _check_canvas(model: Denoiser, canvas: Canvas) -> None:
+    if bool((canvas.open & (canvas.positions < model.first_open) & canvas.real).any()):
+        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
+    length = int(canvas.real.sum(1).max())
+    if model.max_length is not None and length > model.max_length:
+        raise PromptError(f"prompt and answer take {length} tokens, the model's context is {model.max_length}")

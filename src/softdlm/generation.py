@@ -1,0 +1,248 @@
+"""Text in, text out: prompts to ids, ids to batches, canvases to text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Unpack, overload
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from softdlm.decode import DecodeOptions, denoise
+from softdlm.errors import PromptError, TokenizerError, UsageError
+from softdlm.models.denoiser import Denoiser
+from softdlm.trace import Pass, Trace
+from softdlm.types import Canvas, Step
+
+Message = Mapping[str, str]
+Prompt = str | Sequence[Message] | Sequence[int] | Tensor
+OnText = Callable[[int, str], None]
+"""Called with a request's number and the next piece of its text; what was sent never changes."""
+OnStep = Callable[[Step, Sequence[int]], None]
+"""Called after each pass with the numbers of the requests in the batch's rows."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    text: str
+    ids: list[int]
+    """New tokens up to EOS."""
+    canvas_ids: list[int]
+    """All `max_new_tokens` of them."""
+    forwards: int
+    finish_reason: Literal["eos", "stop", "length"]
+    trace: Trace
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return len(self.ids) / self.forwards
+
+
+@overload
+def generate(
+    model: Denoiser, prompt: str | Sequence[Message] | Sequence[int] | Tensor, **options: Any
+) -> Generation: ...
+@overload
+def generate(model: Denoiser, prompt: Sequence[Prompt], **options: Any) -> list[Generation]: ...
+def generate(
+    model: Denoiser,
+    prompt: Prompt | Sequence[Prompt],
+    *,
+    max_new_tokens: int = 128,
+    chat: bool = True,
+    stop: str | Sequence[str] = (),
+    early_finish: bool | Literal["block"] = True,
+    batch_size: int = 16,
+    record_candidates: bool = False,
+    on_text: OnText | None = None,
+    on_step: OnStep | None = None,
+    **options: Unpack[DecodeOptions],
+) -> Generation | list[Generation]:
+    """Answer one prompt or many.
+
+    A prompt is a string (a user's turn; chat=False takes it as raw text), a list of chat messages, or token ids;
+    a list of prompts gives a list of answers in the same order. The remaining options are those of `denoise`. The
+    tokens of a prompt do not depend on its batch. The trace keeps every commit, with record_candidates also the
+    candidates at the positions still open.
+    """
+    single = is_single(prompt)
+    prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if max_new_tokens < 1:
+        raise UsageError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+    if batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, not {batch_size}")
+    if (stops or on_text) and model.tokenizer is None:
+        raise TokenizerError(f"{model.source.name} has no tokenizer, which stop strings and streamed text need")
+    if "" in stops:
+        raise UsageError("a stop string must not be empty")
+    length = options.get("block_length") if model.blocks_from_zero else None
+    answers = [
+        Answer(
+            model,
+            request,
+            encode(model, each, chat),
+            max_new_tokens,
+            length,
+            stops,
+            on_text,
+            record_candidates,
+        )
+        for request, each in enumerate(prompts)
+    ]
+    by_length = sorted(answers, key=lambda answer: len(answer.prompt_ids))
+    for start in range(0, len(by_length), batch_size):
+        _run(model, by_length[start : start + batch_size], early_finish, on_step, options)
+    results = [answer.result(options) for answer in answers]
+    return results[0] if single else results
+
+
+def is_single(prompt: Prompt | Sequence[Prompt]) -> bool:
+    if isinstance(prompt, str | Tensor):
+        return True
+    if not prompt:
+        raise UsageError("no prompt was given")
+    return isinstance(prompt[0], Mapping | int)
+
+
+def encode(model: Denoiser, prompt: Prompt, chat: bool = True) -> list[int]:
+    """Prompt to ids, checked once for all that a decode would stumble over."""
+    ids = _text_ids(model, prompt, chat) if _is_text(prompt) else [int(token) for token in prompt]  # type: ignore[union-attr]
+    outside = [token for token in ids if not 0 <= token < len(model.embedding)]
+    if outside:
+        raise PromptError(f"prompt ids {outside[:5]} lie outside the vocabulary of {len(model.embedding)}")
+    if model.mask_id in ids:
+        raise PromptError(
+            f"the prompt holds the mask token (id {model.mask_id}) at position {ids.index(model.mask_id)}; "
+            "to fill in masks inside a text, give denoise() a Canvas"
+        )
+    if len(ids) < model.first_open:
+        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
+    return ids
+
+
+def _is_text(prompt: Prompt) -> bool:
+    return isinstance(prompt, str) or (
+        not isinstance(prompt, Tensor) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+    )
+
+
+def _text_ids(model: Denoiser, prompt: Any, chat: bool) -> list[int]:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise TokenizerError(f"{model.source.name} has no tokenizer: give token ids instead of text")
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    text = prompt
+    if chat or not isinstance(prompt, str):
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@dataclass
+class Answer:
+    """One request while it is being decoded."""
+
+    model: Denoiser
+    request: int
+    prompt_ids: list[int]
+    max_new_tokens: int
+    block: int | None
+    stops: tuple[str, ...]
+    on_text: OnText | None
+    record_candidates: bool
+    passes: list[Pass] = field(default_factory=list)
+    canvas_ids: list[int] = field(default_factory=list)
+    sent: str = ""
+    stopped: bool = False
+
+    @property
+    def length(self) -> int:
+        """Of the canvas; LLaDA-2's ends with a whole block, as its reference has it."""
+        total = len(self.prompt_ids) + self.max_new_tokens
+        return total if self.block is None else -(-total // self.block) * self.block
+
+    def take(self, step: Step, row: int) -> None:
+        """Read one pass; a row that did not run has nothing to tell."""
+        self.passes.append(Pass.of(step, row, self.record_candidates))
+        self.canvas_ids = step.canvas.ids[row, len(self.prompt_ids) : self.length].tolist()
+        if not (self.stops or self.on_text):
+            return
+        text = self.text
+        self.stopped = any(stop in text for stop in self.stops)
+        if not self.stopped:
+            self._send(hold_back(text, self.stops))
+
+    @property
+    def ids(self) -> list[int]:
+        """The longest committed prefix of the answer, up to EOS."""
+        ends = {*self.model.eos_ids, self.model.mask_id}
+        limit = self.canvas_ids[: self.max_new_tokens]
+        return limit[: next((index for index, token in enumerate(limit) if token in ends), len(limit))]
+
+    @property
+    def text(self) -> str:
+        return "" if self.model.tokenizer is None else self.model.tokenizer.decode(self.ids, skip_special_tokens=True)
+
+    def result(self, options: DecodeOptions) -> Generation:
+        ids, text = self.ids, self.text
+        cut = min([text.find(stop) for stop in self.stops if stop in text], default=len(text))
+        self._send(text[:cut])
+        fill = next(iter(self.model.eos_ids), self.model.mask_id)
+        closed = [fill if token == self.model.mask_id else token for token in self.canvas_ids]
+        reason = "stop" if cut < len(text) else "eos" if len(ids) < self.max_new_tokens else "length"
+        trace = Trace(
+            self.prompt_ids,
+            self.length,
+            self.model.mask_id,
+            fill,
+            self.passes,
+            self.model.source.name,
+            {name: str(value) for name, value in options.items()},
+        )
+        return Generation(text[:cut], ids, closed[: self.max_new_tokens], len(self.passes), reason, trace)
+
+    def _send(self, text: str) -> None:
+        if self.on_text and len(text) > len(self.sent):
+            self.on_text(self.request, text[len(self.sent) :])
+            self.sent = text
+
+
+def hold_back(text: str, stops: Sequence[str]) -> str:
+    """The part of a growing text that cannot change any more.
+
+    Half a UTF-8 character shows as U+FFFD at the end, and half a stop string may yet become a whole one.
+    """
+    text = text.rstrip("\ufffd")
+    longest = max((len(stop) for stop in stops), default=1) - 1
+    for size in range(min(longest, len(text)), 0, -1):
+        if any(stop.startswith(text[-size:]) for stop in stops):
+            return text[:-size]
+    return text
+
+
+def _run(
+    model: Denoiser,
+    answers: Sequence[Answer],
+    early_finish: bool | Literal["block"],
+    on_step: OnStep | None,
+    options: DecodeOptions,
+) -> None:
+    """Decode one batch, each answer reading the Steps its row took part in."""
+    canvas = Canvas.pack(
+        [answer.prompt_ids for answer in answers],
+        [answer.length for answer in answers],
+        model.mask_id,
+        next(iter(model.eos_ids), 0),
+    )
+    requests = [answer.request for answer in answers]
+
+    def read(step: Step) -> Bool[Tensor, "B"]:
+        for row in step.running.nonzero().flatten().tolist():
+            answers[row].take(step, row)
+        return torch.tensor([answer.stopped for answer in answers], device=step.committed.device)
+
+    for step in denoise(model, canvas, requests=requests, early_finish=early_finish, until=read, **options):
+        if on_step:
+            on_step(step, requests)
