@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +21,7 @@ from softdlm.types import Context, Prediction
 Rank = Literal["confidence", "margin", "entropy"]
 
 
+@runtime_checkable
 class CommitRule(Protocol):
     def __call__(
         self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context, /

@@ -8,7 +8,7 @@ Arithmetic is float32 (float64 for a float64 table); the result is cast back to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -21,6 +21,7 @@ _DEGENERATE = 1e-4
 """Below this sine of the angle (and for an aggregate this much shorter than [MASK]) the arc has no direction."""
 
 
+@runtime_checkable
 class FeedbackRule(Protocol):
     @property
     def k(self) -> int: ...

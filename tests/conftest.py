@@ -1,0 +1,32 @@
+"""Models and toys that tests share. Nothing here needs the network or weights that are not in tests/data."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import settings
+
+import softdlm
+
+DATA = Path(__file__).parent / "data"
+IDS: dict[str, dict[str, Any]] = {
+    "llada": {"eos_ids": [181, 190]},
+    "dream": {},
+    "llada2": {"mask_id": 155},
+}
+FAMILIES = tuple(IDS)
+DEVICE = os.environ.get("SOFTDLM_TEST_DEVICE", "cpu")
+
+settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
+settings.load_profile("ci")
+torch.set_num_threads(1)
+
+
+@cache
+def tiny(family: str, dtype: torch.dtype = torch.float32, attention: str = "auto") -> Any:
+    """The tiny reference checkpoint of a family."""
+    return softdlm.load(DATA / family, dtype=dtype, device=DEVICE, attention=attention, **IDS[family])
