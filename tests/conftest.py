@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
+import pytest
 import torch
 from hypothesis import settings
 
@@ -30,3 +33,11 @@ torch.set_num_threads(1)
 def tiny(family: str, dtype: torch.dtype = torch.float32, attention: str = "auto") -> Any:
     """The tiny reference checkpoint of a family."""
     return softdlm.load(DATA / family, dtype=dtype, device=DEVICE, attention=attention, **IDS[family])
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch the test run's type checking off, to see what a user without it sees."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
