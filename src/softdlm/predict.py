@@ -106,7 +106,7 @@ def reduce_logits(
 
     if choice.temperature > 0:
         scores = scores / choice.temperature
-    scores = _filter(scores, choice.top_p, choice.top_k)
+    scores = _filter(scores, choice.mask_id, choice.top_p, choice.top_k)
     token = _pick(_without(scores, (choice.mask_id,)), choice.temperature, uniforms)
     log_confidence, entropy, doubt = _ranking_view(_without(scores, choice.last), token, choice.mask_id)
     if choice.last:
@@ -171,21 +171,31 @@ def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tens
     return ranked.indices.gather(-1, index.clamp(max=scores.shape[-1] - 1)).squeeze(-1)
 
 
-def _filter(scores: Float[Tensor, "N V"], top_p: float | None, top_k: int | None) -> Float[Tensor, "N V"]:
-    """Dream's filters, in its order: the nucleus that first exceeds top_p, then the k best."""
+def _filter(
+    scores: Float[Tensor, "N V"], mask_id: int, top_p: float | None, top_k: int | None
+) -> Float[Tensor, "N V"]:
+    """Dream's filters, in its order: the nucleus that first exceeds top_p, then the k best.
+
+    [MASK] takes no place among the kept and stays in the normaliser, as without filters.
+    """
+    kept = candidates = _without(scores, (mask_id,))
     if top_p is not None and top_p < 1:
-        ranked = scores.sort(dim=-1, descending=True, stable=True)
+        ranked = candidates.sort(dim=-1, descending=True, stable=True)
         before = ranked.values.softmax(-1).cumsum(-1).roll(1, dims=-1)
         before[:, 0] = 0
         beyond = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, ranked.indices, before > top_p)
-        scores = scores.masked_fill(beyond, float("-inf"))
+        kept = kept.masked_fill(beyond, float("-inf"))
     if top_k is not None:
-        floor = scores.topk(min(top_k, scores.shape[-1]), dim=-1).values[:, -1:]
-        scores = scores.masked_fill(scores < floor, float("-inf"))
-    return scores
+        floor = kept.topk(min(top_k, kept.shape[-1]), dim=-1).values[:, -1:]
+        kept = kept.masked_fill(kept < floor, float("-inf"))
+    return scores if kept is candidates else kept.index_copy(-1, _column(mask_id, scores), scores[:, mask_id, None])
 
 
 def _without(scores: Float[Tensor, "N V"], ids: tuple[int, ...]) -> Float[Tensor, "N V"]:
     if not ids:
         return scores
     return scores.index_fill(-1, torch.tensor(ids, device=scores.device), float("-inf"))
+
+
+def _column(token: int, scores: Tensor) -> Int[Tensor, "1"]:
+    return torch.tensor([token], device=scores.device)

@@ -59,7 +59,7 @@ class JointDenoiser(Denoiser):
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         return hidden
 
-    def _mixture(self, weights: Float[Tensor, "B M C"], position: int) -> Float[Tensor, "B C"]:
+    def _mixture(self, weights: Float[Tensor, "B M R"], position: int) -> Float[Tensor, "B C"]:
         """Weighted mean of log conditionals over every way the other positions may be read."""
         others = [other for other in range(self.masks) if other != position]
         mixture = torch.zeros(len(weights), len(self.choices))

@@ -1,0 +1,174 @@
+"""The vocabulary reduction against plain softmax arithmetic in double."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softdlm import UsageError
+from softdlm.predict import Choice, reduce_hidden, reduce_logits, uniforms
+from softdlm.types import Canvas
+from tests.conftest import tiny
+from tests.strategies import MASK_ID, VOCABULARY, generator, random_logits
+
+seeds = st.integers(0, 2**31)
+scales = st.sampled_from([0.1, 1.0, 5.0, 20.0])
+ROWS = 6
+
+
+@given(seeds, scales)
+def test_statistics_are_those_of_the_softmax(seed: int, scale: float) -> None:
+    logits = random_logits(seed, ROWS, scale)
+    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, k=3))
+    p = logits.double().softmax(-1)
+    allowed = p.clone()
+    allowed[:, MASK_ID] = 0
+    best = allowed.topk(3, dim=-1)
+    entropy = -(p * p.clamp(min=1e-300).log()).sum(-1)
+    assert torch.equal(ours.token, best.indices[:, 0])
+    assert torch.equal(ours.topk_ids, best.indices)
+    torch.testing.assert_close(ours.confidence.double(), best.values[:, 0], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(ours.topk_probs.double(), best.values, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(ours.entropy.double(), entropy, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours.margin.double(), best.values[:, 0] - best.values[:, 1], atol=1e-5, rtol=1e-5)
+
+
+@given(st.floats(20, 60), st.floats(0.01, 5))
+def test_confidences_that_round_to_one_keep_their_order(gap: float, more: float) -> None:
+    logits = torch.zeros(2, VOCABULARY)
+    logits[0, 0], logits[1, 0] = gap, gap + more
+    ours = reduce_logits(logits, Choice(mask_id=MASK_ID))
+    assert ours.log_confidence[0] < ours.log_confidence[1] < 0
+    assert ours.doubt[0] > ours.doubt[1] > 0
+    assert ours.entropy[0] > ours.entropy[1] > 0
+
+
+@given(seeds, scales)
+def test_mask_is_never_predicted_but_stays_in_the_normaliser(seed: int, scale: float) -> None:
+    logits = random_logits(seed, ROWS, scale)
+    logits[:, MASK_ID] += 100
+    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, k=VOCABULARY - 1))
+    assert (ours.token != MASK_ID).all()
+    assert (ours.topk_ids != MASK_ID).all()
+    assert (ours.confidence < 1e-10).all()
+    assert (ours.topk_probs.sum(-1) < 1e-10).all()
+    assert ours.entropy.isfinite().all()
+
+
+@given(seeds, scales, st.sets(st.integers(0, MASK_ID - 1), min_size=1, max_size=5))
+def test_forbidden_ids_leave_the_choice_and_the_candidates(seed: int, scale: float, forbidden: set[int]) -> None:
+    logits = random_logits(seed, ROWS, scale)
+    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, forbid=tuple(forbidden), k=4))
+    without = logits.double().clone()
+    without[:, list(forbidden)] = float("-inf")
+    p = without.softmax(-1)
+    assert not set(ours.token.tolist()) & forbidden
+    assert not set(ours.topk_ids.flatten().tolist()) & forbidden
+    torch.testing.assert_close(ours.confidence.double(), p.gather(1, ours.token[:, None])[:, 0], atol=1e-6, rtol=1e-5)
+
+
+@given(seeds, scales, st.sets(st.integers(0, MASK_ID - 1), min_size=1, max_size=8))
+def test_last_ids_are_chosen_as_ever_and_deferred(seed: int, scale: float, late: set[int]) -> None:
+    """LLaDA's rule: the argmax is taken first; then those ids leave the distribution that ranks the others."""
+    logits = random_logits(seed, ROWS, scale)
+    plain = reduce_logits(logits, Choice(mask_id=MASK_ID, k=4))
+    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, last=tuple(late), k=4))
+    assert torch.equal(ours.token, plain.token)
+    assert torch.equal(ours.topk_ids, plain.topk_ids)
+    assert torch.equal(ours.topk_probs, plain.topk_probs)
+    assert ours.deferred.tolist() == [token in late for token in ours.token.tolist()]
+    without = logits.double().clone()
+    without[:, list(late)] = float("-inf")
+    kept = ~ours.deferred
+    p = without.softmax(-1).gather(1, ours.token[:, None])[:, 0]
+    torch.testing.assert_close(ours.confidence.double()[kept], p[kept], atol=1e-6, rtol=1e-5)
+
+
+@given(seeds, st.floats(0.05, 2), st.floats(0.1, 0.99), st.integers(1, 10))
+def test_temperature_and_filters_shape_the_rank_but_not_the_feedback(
+    seed: int, temperature: float, top_p: float, top_k: int
+) -> None:
+    logits = random_logits(seed, ROWS, 3.0)
+    numbers = torch.rand(ROWS, generator=generator(seed + 1))
+    choice = Choice(mask_id=MASK_ID, temperature=temperature, top_p=top_p, top_k=top_k, k=3)
+    ours = reduce_logits(logits, choice, numbers)
+    plain = reduce_logits(logits, Choice(mask_id=MASK_ID, k=3))
+    assert torch.equal(ours.topk_ids, plain.topk_ids)
+    assert torch.equal(ours.topk_probs, plain.topk_probs)
+    for row in range(ROWS):
+        p = dream_distribution(logits[row].double(), temperature, top_p, top_k)
+        assert p[ours.token[row]] > 0
+        assert ours.confidence[row].double() == pytest.approx(float(p[ours.token[row]]), abs=1e-5)
+        kept = p[p > 0]
+        assert float(ours.entropy[row]) == pytest.approx(float(-(kept * kept.log()).sum()), abs=1e-4)
+
+
+def dream_distribution(logits: torch.Tensor, temperature: float, top_p: float, top_k: int) -> torch.Tensor:
+    """Dream's filters one token at a time: keep until the sum first exceeds top_p, then the k best of these."""
+    scaled = logits / temperature
+    p = scaled.masked_fill(torch.arange(VOCABULARY) == MASK_ID, float("-inf")).softmax(-1)
+    kept, total = [MASK_ID], 0.0
+    for token in p.argsort(descending=True).tolist():
+        if total > top_p or len(kept) == top_k + 1:
+            break
+        kept.append(token)
+        total += float(p[token])
+    out = torch.zeros_like(p)
+    out[kept] = scaled[kept].softmax(-1)
+    return out
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = random_logits(3, 1, 1.0)
+    numbers = torch.rand(20_000, generator=generator(5))
+    choice = Choice(mask_id=MASK_ID, temperature=0.7)
+    drawn = reduce_logits(logits.expand(len(numbers), -1), choice, numbers).token
+    p = (logits[0] / 0.7).masked_fill(torch.arange(VOCABULARY) == MASK_ID, float("-inf")).softmax(-1)
+    seen = torch.bincount(drawn, minlength=VOCABULARY) / len(numbers)
+    assert (seen - p).abs().max() < 4 * (0.25 / len(numbers)) ** 0.5
+
+
+def test_numbers_depend_on_seed_request_pass_and_position_only() -> None:
+    short = Canvas.pack([[1, 2]], [6], MASK_ID, 0)
+    batch = Canvas.pack([[1, 2], [1, 2, 3]], [6, 30], MASK_ID, 0)
+    alone = uniforms(7, [4], [2], short)
+    together = uniforms(7, [4, 5], [2, 2], batch)
+    assert torch.equal(together[0, :6], alone[0])
+    assert torch.equal(uniforms(7, [5, 4], [2, 2], Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0))[1, :6], alone[0])
+    for other in [(8, [4], [2]), (7, [3], [2]), (7, [4], [1])]:
+        assert not torch.equal(uniforms(*other, short), alone)
+
+
+def test_mean_is_the_expected_embedding() -> None:
+    logits, table = random_logits(1, ROWS, 2.0).double(), torch.randn(VOCABULARY, 5, dtype=torch.float64)
+    mean = reduce_logits(logits, Choice(mask_id=MASK_ID, forbid=(2,), needs_mean=True), table=table).mean
+    p = logits.softmax(-1)
+    p[:, [MASK_ID, 2]] = 0
+    assert mean is not None
+    torch.testing.assert_close(mean, p @ table)
+
+
+def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llada")
+    hidden = torch.randn(9, 64)
+    choice = Choice(mask_id=model.mask_id, k=3, needs_mean=True)
+    whole = reduce_hidden(model, hidden, choice)
+    monkeypatch.setattr("softdlm.predict._CHUNK_ELEMENTS", 2 * len(model.embedding))
+    parts = reduce_hidden(model, hidden, choice)
+    for name, value in vars(whole).items():
+        torch.testing.assert_close(getattr(parts, name), value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"temperature": -0.1}, "temperature must be at least 0, not -0.1"),
+        ({"temperature": float("nan")}, "not nan"),
+        ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], not 0.0"),
+        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"forbid": (1, 2), "last": (2, 3)}, r"\[2\] are both forbidden and wanted last"),
+    ],
+)
+def test_bad_values_are_named(bad: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Choice(mask_id=MASK_ID, **bad)  # type: ignore[arg-type]
