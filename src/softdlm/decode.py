@@ -162,7 +162,8 @@ class Blocks:
 
     def width(self, block: Block) -> int:
         """Columns that any row may see; what no row sees is not computed."""
-        return block.visible.shape[1] if self.attention is None else int(block.visible.any(0).sum())
+        length = block.visible.shape[1]
+        return length if self.attention is None else length - int(_first(block.visible.any(0, keepdim=True).flip(1)))
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def slerp(
     cosine = (toward * start).sum(-1, keepdim=True)
     tangent = toward - cosine * start
     sine = _norm(tangent)
-    theta = torch.atan2(sine, cosine)
+    theta = _angle(sine, cosine)
     arc = torch.cos(lam * theta) * mask + torch.sin(lam * theta) * length * (tangent / sine)
     line = start + lam * (toward - start)
     line = line * (length / _norm(line))
@@ -164,6 +164,12 @@ def aggregate(prediction: Prediction, embeddings: Embeddings, k: int) -> Float[T
     weights = weights / weights.sum(-1, keepdim=True)
     candidates = _working(embeddings.table[prediction.topk_ids[..., :k]])
     return (weights.to(candidates.dtype).unsqueeze(-1) * candidates).sum(-2)
+
+
+def _angle(sine: Float[Tensor, "N 1"], cosine: Float[Tensor, "N 1"]) -> Float[Tensor, "N 1"]:
+    """atan2 by the half angle: torch.atan2 rounds differently with the number of rows, and batches must agree."""
+    half = torch.atan(sine / (1 + cosine.abs()))
+    return torch.where(cosine >= 0, 2 * half, torch.pi - 2 * half)
 
 
 def _endpoints(

@@ -92,7 +92,7 @@ def generate(
         )
         for request, each in enumerate(prompts)
     ]
-    by_length = sorted(answers, key=lambda answer: len(answer.prompt_ids))
+    by_length = sorted(answers, key=lambda answer: answer.length)
     for start in range(0, len(by_length), batch_size):
         _run(model, by_length[start : start + batch_size], early_finish, on_step, options)
     results = [answer.result(options) for answer in answers]

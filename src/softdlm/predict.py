@@ -67,17 +67,24 @@ def predict(
     """One forward pass over the rows that ask for something; only their requested positions see the LM head.
 
     `block_length` is that of the attention pattern; columns from `width` on are seen by no row and left out.
+    A GPU takes all rows at once. A CPU takes them one by one, without padding: it is as fast, and since the rounding
+    of a matrix product depends on its size, the only way for a batch to give the bits that its rows give alone.
     """
-    rows = requested.any(1)
-    real = canvas.real[rows, :width]
-    hidden = model.hidden(
-        embeds[rows, :width],
-        attention_mask=None if bool(real.all()) else real,
-        position_ids=canvas.positions[rows, :width],
-        block_length=block_length,
-    )[requested[rows, :width]]
-    drawn = None if uniforms is None else uniforms[requested].to(hidden.device)
-    return reduce_hidden(model, hidden, choice, drawn).scatter(requested)
+    rows = requested.any(1).nonzero().flatten()
+    drawn = None if uniforms is None else uniforms.to(embeds.device)
+    parts = []
+    for group in rows.split(1 if embeds.device.type == "cpu" else len(rows)):
+        columns = canvas.real[group, :width].any(0).nonzero().flatten()
+        wanted, real = (mask[group][:, columns] for mask in (requested, canvas.real))
+        hidden = model.hidden(
+            embeds[group][:, columns],
+            attention_mask=None if bool(real.all()) else real,
+            position_ids=canvas.positions[group][:, columns],
+            block_length=block_length,
+        )
+        numbers = None if drawn is None else drawn[group][:, columns][wanted]
+        parts.append(reduce_hidden(model, hidden[wanted], choice, numbers))
+    return Prediction.join(parts).scatter(requested)
 
 
 def reduce_hidden(
@@ -90,7 +97,7 @@ def reduce_hidden(
         reduce_logits(model.head(rows), choice, None if uniforms is None else uniforms[start : start + size], table)
         for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True)
     ]
-    return parts[0] if len(parts) == 1 else Prediction.join(parts)
+    return Prediction.join(parts)
 
 
 def reduce_logits(
@@ -171,9 +178,7 @@ def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tens
     return ranked.indices.gather(-1, index.clamp(max=scores.shape[-1] - 1)).squeeze(-1)
 
 
-def _filter(
-    scores: Float[Tensor, "N V"], mask_id: int, top_p: float | None, top_k: int | None
-) -> Float[Tensor, "N V"]:
+def _filter(scores: Float[Tensor, "N V"], mask_id: int, top_p: float | None, top_k: int | None) -> Float[Tensor, "N V"]:
     """Dream's filters, in its order: the nucleus that first exceeds top_p, then the k best.
 
     [MASK] takes no place among the kept and stays in the normaliser, as without filters.

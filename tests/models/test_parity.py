@@ -13,7 +13,9 @@ TOLERANCE = 1e-4
 
 
 def cases() -> list[tuple[str, str]]:
-    return [(name, case) for name in FAMILIES for case in json.loads((DATA / name / "forward.json").read_text())["cases"]]
+    return [
+        (name, case) for name in FAMILIES for case in json.loads((DATA / name / "forward.json").read_text())["cases"]
+    ]
 
 
 def block_of(case: str) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import Family, Part, Weight, require, setting
 
@@ -32,6 +34,11 @@ class LLaDA2(NetworkDenoiser):
     """Blocks count from position 0, the prompt inside them; a token sees its own and earlier blocks."""
 
     blocks_from_zero = True
+
+    def __init__(self, network: Any, **identity: Any) -> None:
+        super().__init__(network, **identity)
+        if self.dtype == torch.float64:  # the grouped product of the default implementation stops at float32
+            network.set_experts_implementation("eager")
 
     def attention_block(self, block_length: int | None) -> int | None:
         """`auto`: the pattern follows the decoding, full for one block over everything (the paper's setting)."""
