@@ -82,7 +82,7 @@ class Trace:
         try:
             data: dict[str, Any] = json.loads(Path(path).read_text())
             version = data.pop("softdlm_trace")
-        except (json.JSONDecodeError, KeyError, AttributeError) as error:
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise UsageError(f"{path} is not a trace saved by softdlm") from error
         if version != VERSION:
             raise UsageError(f"{path} is a trace of version {version}; this softdlm reads version {VERSION}")

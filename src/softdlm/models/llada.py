@@ -10,8 +10,8 @@ from softdlm.models.family import Family, Weight, require, setting
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
-    "<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n{{ message['content'] | trim }}<|eot_id|>"
-    "{% endfor %}<|start_header_id|>assistant<|end_header_id|>\n\n"
+    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}"
+    "{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
 )
 
 # checkpoint leaf -> Llama leaf; ff_proj is the gated half, and ff_out means the LM head outside the blocks

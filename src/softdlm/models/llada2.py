@@ -13,11 +13,12 @@ from softdlm.models.family import Family, Part, Weight, require, setting
 TRAINED_BLOCK = 32
 
 CHAT_TEMPLATE = (
-    "{% set system = messages[0]['content'] ~ '\n' if messages[0]['role'] == 'system' else '' %}"
-    "<role>SYSTEM</role>{{ system }}detailed thinking off<|role_end|>"
-    "{% for message in messages %}{% if message['role'] == 'user' %}<role>HUMAN</role>{{ message['content'] }}<|role_end|>"
-    "{% elif message['role'] == 'assistant' %}<role>ASSISTANT</role>{{ message['content'] }}<|role_end|>"
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}<role>ASSISTANT</role>{% endif %}"
+    "{% set system = messages[0]['content'] + '\\n' if messages[0]['role'] == 'system' else '' %}"
+    "{{ '<role>SYSTEM</role>' + system + 'detailed thinking off<|role_end|>' }}"
+    "{% for message in messages %}"
+    "{% set role = {'user': 'HUMAN', 'assistant': 'ASSISTANT'}.get(message['role']) %}"
+    "{% if role %}{{ '<role>' + role + '</role>' + message['content'] + '<|role_end|>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>' }}{% endif %}"
 )
 
 _LAYER = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,19 @@ def load_tokenizer(folder: Path, family: Family) -> Any:
     import transformers
 
     loader = getattr(transformers, family.tokenizer_class)
+    # unset, trust_remote_code asks on the terminal and blocks
+    extra = {"trust_remote_code": False} if family.tokenizer_class == "AutoTokenizer" else {}
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it warns of a model_type it does not know
     try:
-        # unset, trust_remote_code asks on the terminal and blocks
-        extra = {"trust_remote_code": False} if family.tokenizer_class == "AutoTokenizer" else {}
-        tokenizer = loader.from_pretrained(folder, **extra)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            tokenizer = loader.from_pretrained(folder, **extra)
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise TokenizerError(f"the tokenizer in {folder} cannot be loaded: {reason}") from error
+    finally:
+        transformers.logging.set_verbosity(verbosity)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = family.chat_template
     return tokenizer

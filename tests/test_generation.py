@@ -1,0 +1,217 @@
+"""Text in, text out: prompts of every kind, stopping, streaming, traces."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import softdlm
+from softdlm import PromptError, Slerp, TokenizerError, TopN, Trace, UsageError
+from softdlm.generation import encode, hold_back
+from tests.conftest import DATA, FAMILIES, IDS, tiny
+from tests.strategies import generator
+from tests.tokenizers import checkpoint
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def speaker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A tiny model with a tokenizer."""
+    return softdlm.load(checkpoint(tmp_path_factory.mktemp(request.param), request.param))
+
+
+def test_a_string_is_a_users_turn(speaker: Any) -> None:
+    message = [{"role": "user", "content": "the cat"}]
+    ids = encode(speaker, message)
+    assert encode(speaker, "the cat") == ids
+    assert len(encode(speaker, "the cat", chat=False)) < len(ids)
+    forms: list[Any] = ["the cat", message, ids, torch.tensor(ids)]
+    answers = [softdlm.generate(speaker, form, max_new_tokens=6) for form in forms]
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_many_prompts_come_back_in_order(speaker: Any) -> None:
+    prompts = ["a long prompt about the cat", "the", "not so long"]
+    answers = softdlm.generate(speaker, prompts, max_new_tokens=6, batch_size=2)
+    assert answers == [softdlm.generate(speaker, prompt, max_new_tokens=6) for prompt in prompts]
+    assert [answer.trace.prompt_ids for answer in answers] == [encode(speaker, prompt) for prompt in prompts]
+
+
+def test_the_generation_adds_up(speaker: Any) -> None:
+    answer = softdlm.generate(speaker, "the cat", max_new_tokens=12, commit=TopN(3), feedback=Slerp())
+    assert len(answer.canvas_ids) == 12
+    assert answer.ids == answer.canvas_ids[: len(answer.ids)]
+    assert answer.text == speaker.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    assert answer.forwards == len(answer.trace.passes)
+    assert answer.tokens_per_forward == len(answer.ids) / answer.forwards
+    reason = "length" if len(answer.ids) == 12 else "eos"
+    assert answer.finish_reason == reason
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(FAMILIES), st.integers(0, 999), st.booleans(), st.sampled_from([None, 4, 8]), st.booleans())
+def test_a_trace_replays_to_the_same_answer(
+    family: str, seed: int, candidates: bool, block: int | None, early: bool
+) -> None:
+    prompt = torch.randint(3, 140, (5,), generator=generator(seed)).tolist()
+    answer = softdlm.generate(
+        tiny(family),
+        prompt,
+        max_new_tokens=10,
+        commit=TopN(2),
+        feedback=Slerp(),
+        block_length=block,
+        early_finish=early,
+        record_candidates=candidates,
+    )
+    trace = Trace(**{**vars(answer.trace)})
+    assert trace.replay()[:10] == answer.canvas_ids
+    frames = list(trace.frames())
+    assert len(frames) == answer.forwards + 1
+    assert frames[0] == [*prompt, *[tiny(family).mask_id] * (trace.length - 5)]
+    for before, after, step in zip(frames[:-1], frames[1:], trace.passes, strict=True):
+        changed = [place for place in range(trace.length) if before[place] != after[place]]
+        assert changed == step.positions
+        assert len(step.confidence) == len(step.tokens)
+        assert bool(step.candidates) == (candidates and bool(step.open))
+        assert all(len(options) == 3 for options in step.candidates)
+
+
+def test_a_trace_is_saved_and_loaded(tmp_path: Path) -> None:
+    answer = softdlm.generate(tiny("llada"), [3, 4, 5], max_new_tokens=8, record_candidates=True)
+    answer.trace.save(tmp_path / "trace.json")
+    assert Trace.load(tmp_path / "trace.json") == answer.trace
+    data = json.loads((tmp_path / "trace.json").read_text())
+    for broken, words in [("[]", "not a trace"), (json.dumps(data | {"softdlm_trace": 99}), "of version 99")]:
+        (tmp_path / "bad.json").write_text(broken)
+        with pytest.raises(UsageError, match=words):
+            Trace.load(tmp_path / "bad.json")
+
+
+def test_streamed_text_only_grows_and_ends_as_the_answer(speaker: Any) -> None:
+    pieces: dict[int, list[str]] = {0: [], 1: []}
+    prompts = ["the cat sat", "who"]
+    answers = softdlm.generate(
+        speaker, prompts, max_new_tokens=16, on_text=lambda request, piece: pieces[request].append(piece)
+    )
+    for request, answer in enumerate(answers):
+        assert "".join(pieces[request]) == answer.text
+        assert "" not in pieces[request]
+
+
+def test_streaming_waits_for_the_longest_committed_prefix() -> None:
+    """Nothing is said before position 0 is committed, however much stands behind it."""
+    seen: list[int] = []
+
+    class Letters:
+        def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+            seen.append(len(ids))
+            return "".join(chr(65 + token % 26) for token in ids)
+
+    model = softdlm.load(DATA / "llada", **IDS["llada"])
+    model.tokenizer = Letters()
+    pieces: list[str] = []
+    answer = softdlm.generate(
+        model, [3, 4, 5], max_new_tokens=12, early_finish=False, on_text=lambda _, piece: pieces.append(piece)
+    )
+    frames = [frame[3:] for frame in answer.trace.frames()][1:]
+    prefixes = [next((i for i, t in enumerate(f) if t in (model.mask_id, *model.eos_ids)), 12) for f in frames]
+    assert seen[: len(prefixes)] == prefixes
+    assert "".join(pieces) == answer.text
+
+
+def test_stop_strings_cut_the_text_and_the_work(speaker: Any) -> None:
+    whole = softdlm.generate(speaker, "the cat", max_new_tokens=24, early_finish=False, block_length=4)
+    assert len(whole.text) > 3, "the tiny model must say something for this test"
+    stop = whole.text[1:3]
+    cut = softdlm.generate(speaker, "the cat", max_new_tokens=24, early_finish=False, block_length=4, stop=stop)
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish_reason == "stop"
+    assert cut.forwards <= whole.forwards
+    assert speaker.mask_id not in cut.canvas_ids
+    assert len(cut.canvas_ids) == 24
+    two = softdlm.generate(
+        speaker, "the cat", max_new_tokens=24, early_finish=False, block_length=4, stop=["zzz", stop]
+    )
+    assert two.text == cut.text
+
+
+def test_text_that_may_yet_change_is_held_back() -> None:
+    assert hold_back("abc", []) == "abc"
+    assert hold_back("ab\ufffd", []) == "ab"
+    assert hold_back("abST", ["STOP"]) == "ab"
+    assert hold_back("abS", ["STOP", "Q"]) == "ab"
+    assert hold_back("abTO", ["STOP"]) == "abTO"
+    assert hold_back("a\n", ["\n\n"]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "error", "words"),
+    [
+        ([3, 4], {"max_new_tokens": 0}, UsageError, "max_new_tokens must be at least 1, not 0"),
+        ([3, 4], {"batch_size": 0}, UsageError, "batch_size must be at least 1, not 0"),
+        ([3, 4], {"block_length": 0}, UsageError, "block_length must be at least 1"),
+        ([], {}, UsageError, "no prompt was given"),
+        ([3, 187], {}, PromptError, r"holds the mask token \(id 187\) at position 1"),
+        ([3, 500], {}, PromptError, r"ids \[500\] lie outside the vocabulary of 192"),
+        ([3] * 4090, {"max_new_tokens": 7}, PromptError, "take 4097 tokens, the model's context is 4096"),
+        ([3, 4], {"stop": "x"}, TokenizerError, "has no tokenizer"),
+        ([3, 4], {"on_text": print}, TokenizerError, "has no tokenizer"),
+    ],
+)
+def test_bad_requests_are_one_clear_line(
+    prompt: list[int], options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        softdlm.generate(tiny("llada"), prompt, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_bad_prompt_costs_nothing_that_was_done() -> None:
+    """All prompts are checked before the first pass."""
+    steps: list[Any] = []
+    with pytest.raises(PromptError, match="mask token"):
+        softdlm.generate(tiny("llada"), [[3, 4], [5, 187]], on_step=lambda *seen: steps.append(seen))
+    assert not steps
+
+
+def test_an_empty_prompt_is_dreams_problem_only(speaker: Any) -> None:
+    if speaker.first_open:
+        with pytest.raises(PromptError, match="an empty prompt"):
+            softdlm.generate(speaker, "", chat=False, max_new_tokens=4)
+    else:
+        assert len(softdlm.generate(speaker, "", chat=False, max_new_tokens=4).canvas_ids) == 4
+
+
+def test_a_mask_token_inside_the_prompt_text_is_refused(speaker: Any) -> None:
+    token = "<|mdm_mask|>" if speaker.source.family == "llada" else "<|mask|>"
+    with pytest.raises(PromptError, match="holds the mask token"):
+        softdlm.generate(speaker, f"the {token} cat")
+
+
+def test_an_empty_stop_string_is_refused(speaker: Any) -> None:
+    with pytest.raises(UsageError, match="stop string must not be empty"):
+        softdlm.generate(speaker, "the", stop="")
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="lambda_"):
+        softdlm.generate(tiny("llada"), [3, 4], lambda_=0.3)
+
+
+def test_seeded_draws_repeat_and_differ_by_seed() -> None:
+    options: dict[str, Any] = {"max_new_tokens": 12, "temperature": 1.5, "early_finish": False}
+    one, same, other = (softdlm.generate(tiny("llada"), [3, 4], seed=seed, **options) for seed in (1, 1, 2))
+    assert one == same
+    assert one.canvas_ids != other.canvas_ids
+
+
+def test_llada2_rounds_its_canvas_up_to_whole_blocks() -> None:
+    answer = softdlm.generate(tiny("llada2"), [5, 6, 7], max_new_tokens=10, block_length=8, early_finish=False)
+    assert answer.trace.length == 16
+    assert len(answer.canvas_ids) == 10
+    assert len(answer.trace.replay()) == 13
+    assert softdlm.generate(tiny("llada"), [5, 6, 7], max_new_tokens=10, block_length=8).trace.length == 13
