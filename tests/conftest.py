@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 
 
 @cache
-def tiny(family: str, dtype: torch.dtype = torch.float32, attention: str = "auto") -> Any:
+def tiny(family: str, dtype: torch.dtype = torch.float32, attention: Any = "auto") -> Any:
     """The tiny reference checkpoint of a family."""
     return softdlm.load(DATA / family, dtype=dtype, device=DEVICE, attention=attention, **IDS[family])
 

@@ -216,7 +216,7 @@ def test_feedback_reads_the_unfiltered_distribution() -> None:
 
 def test_policies_hold_in_the_loop() -> None:
     model = tiny("llada")
-    chosen = {policy: 0 for policy in ("allow", "last", "forbid")}
+    chosen = dict.fromkeys(("allow", "last", "forbid"), 0)
     for seed in range(6):
         for policy in chosen:
             *_, step = softdlm.denoise(model, canvas_for(model, seed, new=24), commit=TopN(3), eos=policy)  # type: ignore[arg-type]

@@ -199,7 +199,7 @@ def test_an_empty_stop_string_is_refused(speaker: Any) -> None:
 
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="lambda_"):
-        softdlm.generate(tiny("llada"), [3, 4], lambda_=0.3)
+        softdlm.generate(tiny("llada"), [3, 4], **{"lambda_": 0.3})  # type: ignore[call-overload]
 
 
 def test_seeded_draws_repeat_and_differ_by_seed() -> None:

@@ -11,7 +11,7 @@ from softdlm import Factor, Generation, Steps, Threshold
 from tests.conftest import DATA, FAMILIES, IDS, tiny
 
 LATER = {"cache-prefix", "cache-dual"}  # cached runs come with the caches; guidance is not offered
-RANKS = {"maskgit_plus": "confidence", "entropy": "entropy", "topk_margin": "margin"}
+RANKS: dict[str, Any] = {"maskgit_plus": "confidence", "entropy": "entropy", "topk_margin": "margin"}
 
 
 def cases(family: str) -> list[dict[str, Any]]:

@@ -31,7 +31,6 @@ _HOMES = {
     "generate": "softdlm.generation",
     "load": "softdlm.models.load",
 }
-__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -41,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_HOMES, "__version__"])

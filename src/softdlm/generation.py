@@ -40,12 +40,25 @@ class Generation:
         return len(self.ids) / self.forwards
 
 
+class GenerateOptions(DecodeOptions, total=False):
+    """The keywords of `generate`, for those who pass them on."""
+
+    max_new_tokens: int
+    chat: bool
+    stop: str | Sequence[str]
+    early_finish: bool | Literal["block"]
+    batch_size: int
+    record_candidates: bool
+    on_text: OnText | None
+    on_step: OnStep | None
+
+
 @overload
 def generate(
-    model: Denoiser, prompt: str | Sequence[Message] | Sequence[int] | Tensor, **options: Any
+    model: Denoiser, prompt: str | Sequence[Message] | Sequence[int] | Tensor, **options: Unpack[GenerateOptions]
 ) -> Generation: ...
 @overload
-def generate(model: Denoiser, prompt: Sequence[Prompt], **options: Any) -> list[Generation]: ...
+def generate(model: Denoiser, prompt: Sequence[Prompt], **options: Unpack[GenerateOptions]) -> list[Generation]: ...
 def generate(
     model: Denoiser,
     prompt: Prompt | Sequence[Prompt],

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -105,7 +104,7 @@ class Prediction:
 
     def at(self, where: Bool[Tensor, "*S"]) -> Prediction:
         """The prediction at the chosen positions, flattened."""
-        return self._map(lambda value: value[where])
+        return Prediction(**{name: value[where] for name, value in self._values().items()})
 
     def scatter(self, where: Bool[Tensor, "B L"]) -> Prediction:
         """A flat prediction laid back onto the positions it was made for; the inverse of `at`."""
@@ -116,21 +115,15 @@ class Prediction:
             full[where] = value
             return full
 
-        return self._map(spread)
+        return Prediction(**{name: spread(value) for name, value in self._values().items()})
 
     @staticmethod
     def join(parts: Sequence[Prediction]) -> Prediction:
         """Flat predictions one after another."""
+        return Prediction(**{name: torch.cat([part._values()[name] for part in parts]) for name in parts[0]._values()})
 
-        def concatenate(name: str) -> Tensor | None:
-            values = [getattr(part, name) for part in parts]
-            return None if values[0] is None else torch.cat(values)
-
-        return Prediction(**{field.name: concatenate(field.name) for field in dataclasses.fields(Prediction)})
-
-    def _map(self, change: Any) -> Prediction:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Prediction(**{name: None if value is None else change(value) for name, value in fields.items()})
+    def _values(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

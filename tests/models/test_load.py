@@ -88,7 +88,7 @@ def test_configurations_we_cannot_honour_are_refused(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("./nowhere", "no such folder: ./nowhere; give a folder or a Hugging Face id such as GSAI-ML/LLaDA-8B"),
+        ("./nowhere", r"no such folder: ./nowhere; give a folder or a Hugging Face id such as GSAI-ML/LLaDA-8B"),
         ("llada", "no such folder: llada"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_folder_that_is_not_there_is_named(name: str, words: str) -> None:
 
 
 def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no config.json"):
+    with pytest.raises(CheckpointError, match=r"holds no config.json"):
         softdlm.load(tmp_path)
     (tmp_path / "config.json").write_text("{not json")
     with pytest.raises(CheckpointError, match="is not JSON"):
@@ -156,7 +156,7 @@ def test_overrides_win() -> None:
 
 def test_a_tokenizer_that_contradicts_the_checkpoint_is_refused(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "llada")
-    with pytest.raises(TokenizerError, match="<|mdm_mask|> is 187, the checkpoint says 11: pass mask_id="):
+    with pytest.raises(TokenizerError, match=r"is 187, the checkpoint says 11: pass mask_id="):
         softdlm.load(folder, mask_id=11)
     with pytest.raises(TokenizerError, match=r"EOS 181 is not among \[190\]"):
         softdlm.load(folder, eos_ids=[190])

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import Family, Weight, require, setting
+from softdlm.models.family import BOTH_WAYS, Family, Weight, require, setting
 
 USABLE_CONTEXT = 2048
 """Prompt and answer together, by the model's own README; config.json repeats the parent model's 131072."""
@@ -57,7 +57,7 @@ def network(config: Mapping[str, Any]) -> Any:
             rms_norm_eps=setting(config, "rms_norm_eps"),
             rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
             tie_word_embeddings=bool(config.get("tie_word_embeddings")),
-            is_causal=False,
+            **BOTH_WAYS,
         )
     )
 
@@ -72,7 +72,7 @@ def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
 
 FAMILY = Family(
     name="Dream",
-    models=("Dream-org/Dream-v0-Instruct-7B",),
+    models={"Dream-org/Dream-v0-Instruct-7B": 7_615_616_512},
     network=network,
     weights=weights,
     denoiser=Dream,

@@ -11,6 +11,9 @@ from softdlm.models.denoiser import NetworkDenoiser
 
 Index = tuple[int | slice, ...]
 
+BOTH_WAYS: dict[str, Any] = {"is_causal": False}
+"""The configuration that takes the causal mask off a stock network."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -37,8 +40,8 @@ class Family:
     """A model family: how its checkpoint becomes a stock network, and what its tokens mean."""
 
     name: str
-    models: tuple[str, ...]
-    """Hugging Face ids known to be of this family."""
+    models: Mapping[str, int]
+    """Hugging Face ids known to be of this family, and their numbers of parameters."""
     network: Callable[[Mapping[str, Any]], Any]
     """config.json -> an uninitialised stock network (built on the meta device)."""
     weights: Callable[[Mapping[str, Any]], Iterator[Weight]]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import Family, Weight, require, setting
+from softdlm.models.family import BOTH_WAYS, Family, Weight, require, setting
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
-    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}"
+    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}"
+    "{{ message['content'] | trim + '<|eot_id|>' }}"
     "{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
 )
 
@@ -57,7 +58,7 @@ def network(config: Mapping[str, Any]) -> Any:
             tie_word_embeddings=bool(config.get("weight_tying")),
             attention_bias=False,
             mlp_bias=False,
-            is_causal=False,
+            **BOTH_WAYS,
         )
     )
 
@@ -76,7 +77,7 @@ def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
 
 FAMILY = Family(
     name="llada",
-    models=("GSAI-ML/LLaDA-8B-Instruct", "GSAI-ML/LLaDA-1.5"),
+    models={"GSAI-ML/LLaDA-8B-Instruct": 8_015_581_184, "GSAI-ML/LLaDA-1.5": 8_015_581_184},
     network=network,
     weights=weights,
     denoiser=NetworkDenoiser,

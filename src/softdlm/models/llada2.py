@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import Family, Part, Weight, require, setting
+from softdlm.models.family import BOTH_WAYS, Family, Part, Weight, require, setting
 
 TRAINED_BLOCK = 32
 
@@ -63,7 +63,6 @@ def network(config: Mapping[str, Any]) -> Any:
             num_hidden_layers=setting(config, "num_hidden_layers"),
             num_attention_heads=setting(config, "num_attention_heads"),
             num_key_value_heads=setting(config, "num_key_value_heads"),
-            head_dim=setting(config, "head_dim"),
             max_position_embeddings=setting(config, "max_position_embeddings"),
             rms_norm_eps=setting(config, "rms_norm_eps"),
             rope_parameters={
@@ -84,7 +83,8 @@ def network(config: Mapping[str, Any]) -> Any:
             use_qk_norm=True,
             attention_bias=False,
             num_mtp_layers=0,
-            is_causal=False,
+            **BOTH_WAYS,
+            **{"head_dim": setting(config, "head_dim")},
         )
     )
 
@@ -128,7 +128,7 @@ def _experts(prefix: str, config: Mapping[str, Any]) -> Iterator[Weight]:
 
 FAMILY = Family(
     name="llada2_moe",
-    models=("inclusionAI/LLaDA2.0-mini",),
+    models={"inclusionAI/LLaDA2.0-mini": 16_255_643_392},
     network=network,
     weights=weights,
     denoiser=LLaDA2,

@@ -22,6 +22,7 @@ FAMILIES = {
     "Dream": "softdlm.models.dream",
     "llada2_moe": "softdlm.models.llada2",
 }
+BUILTIN = Path(__file__).parents[1] / "builtin"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model"]
 
 
@@ -71,6 +72,8 @@ def load(
 
 def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str | None]:
     """The folder with the files, and the commit they are of where the hub says it."""
+    if model == "builtin":
+        return BUILTIN, None
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder, revision

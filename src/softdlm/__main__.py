@@ -1,0 +1,3 @@
+from softdlm.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""What people look at: terminal, tables, figures. Reads results, computes none."""
