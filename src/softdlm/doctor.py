@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from softdlm import __version__
 from softdlm.models.load import families
 
-PACKAGES = ("softdlm", "torch", "transformers", "tokenizers", "safetensors", "huggingface-hub")
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface-hub")
 GIB = 2**30
 
 
@@ -34,7 +35,7 @@ def known_models() -> list[dict[str, Any]]:
 def examine() -> dict[str, Any]:
     free = free_memory()
     machine = {"python": platform.python_version(), "system": platform.platform()}
-    machine |= {name: version(name) for name in PACKAGES}
+    machine |= {"softdlm": __version__, **{name: version(name) for name in PACKAGES}}
     machine |= {"CPU cores": os.cpu_count(), "threads of torch": torch.get_num_threads()}
     machine |= {f"free on {name}, GiB": round(size / GIB, 1) for name, size in free.items()}
     models = []
