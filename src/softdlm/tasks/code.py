@@ -7,6 +7,7 @@ asks for.
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 from typing import NamedTuple
@@ -104,26 +105,44 @@ def cases(key: str) -> tuple[tuple[tuple[object, ...], object], ...]:
     arguments = FAMILIES[plan.family].arguments
     scope: dict = {}
     exec(f"def reference({', '.join('ab'[: len(arguments)])}):{INDENT}{every_body(key, rng)[0]}", scope)
-    drawn = [tuple(_argument(rng, kind, plan, turn) for kind in arguments) for turn in range(_CASES)]
+    drawn = [*_edges(rng, arguments, plan), *(_random(rng, arguments, plan) for _ in range(_CASES))]
     return tuple((args, scope["reference"](*args)) for args in drawn)
 
 
-def _argument(rng: Random, kind: str, plan: CodePlan, turn: int) -> object:
-    """Random values with those around the problem's constants; the first list or text is empty."""
-    constants = [int(c) for part in plan.parts for c in part if c.isdigit()]
-    near = [c + d for c in constants for d in (-1, 0, 1)]
-    letters = "abcdef" + "".join(c for part in plan.parts for c in part if len(c) == 1) * 3
-    if kind == "ints":
-        values = rng.sample(near, len(near)) if turn == 1 else []
-        return values + [rng.choice((*range(-9, 30), *near)) for _ in range(turn and rng.randint(3, 12))]
-    if kind in ("int", "int2"):
-        return near[turn] if turn < min(len(near), _CASES // 2) else rng.randint(-12, 40)
-    if kind == "str":
-        return _text(rng, letters, 0 if turn == 0 else rng.randint(1, 14))
-    return [_text(rng, letters, rng.randint(0, 14)) for _ in range(turn and 9)]
+def _near(plan: CodePlan) -> list[int]:
+    """The problem's constants and their neighbours, where a wrong comparison shows."""
+    return [int(text) + d for part in plan.parts for text in part if text.isdigit() for d in (-1, 0, 1)]
 
 
-def _text(rng: Random, letters: str, length: int) -> str:
+def _edges(rng: Random, arguments: tuple[str, ...], plan: CodePlan) -> Sequence[tuple[object, ...]]:
+    """Zero, a negative number and each value near a constant: on their own, and as lengths."""
+    values = [0, -7, *_near(plan)]
+    if arguments == ("int",):
+        return [(value,) for value in values]
+    if arguments == ("int", "int2"):
+        return [(value, 0) for value in values] + [(0, value) for value in values]
+    lengths = [max(value, 0) for value in values]
+    if arguments == ("ints",):
+        return [*(([v],) for v in values), *((rng.sample(range(-9, 30), n),) for n in lengths)]
+    texts = [_text(rng, plan, n) for n in lengths]
+    return [(text,) for text in texts] if arguments == ("str",) else [([],), *(([text],) for text in texts)]
+
+
+def _random(rng: Random, arguments: tuple[str, ...], plan: CodePlan) -> tuple[object, ...]:
+    values = (*range(-9, 30), *_near(plan))
+    draws = {
+        "int": lambda: rng.randint(-12, 40),
+        "int2": lambda: rng.randint(-12, 40),
+        "ints": lambda: [rng.choice(values) for _ in range(rng.randint(2, 14))],
+        "str": lambda: _text(rng, plan, rng.randint(1, 14)),
+        "strs": lambda: [_text(rng, plan, rng.randint(0, 14)) for _ in range(9)],
+    }
+    return tuple(draws[kind]() for kind in arguments)
+
+
+def _text(rng: Random, plan: CodePlan, length: int) -> str:
+    """Letters with those of the problem among them."""
+    letters = "abcdef" + "".join(text for part in plan.parts for text in part if len(text) == 1) * 2
     return "".join(rng.choice(letters) for _ in range(length))
 
 

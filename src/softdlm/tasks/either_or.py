@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 @cache
 def paper_choices(group: str) -> tuple[Choice, ...]:
     """Rows of one of the paper's tables ("two", "three", "four") or of its Figure 1 ("figure1")."""
-    table = json.loads(files(__package__).joinpath("prompts70.json").read_text(encoding="utf-8"))[group]
+    table = json.loads(files("softdlm.tasks").joinpath("prompts70.json").read_text(encoding="utf-8"))[group]
     return tuple(Choice(table["template"], **row) for row in table["rows"])
 
 

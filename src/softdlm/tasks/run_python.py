@@ -9,6 +9,7 @@ for hostile code.
 import secrets
 import subprocess
 import sys
+from tempfile import TemporaryDirectory
 
 _DRIVER = """
 import os, resource, sys
@@ -39,16 +40,17 @@ def passes(program: str, checks: str, timeout: float = 4.0) -> bool:
     secret = secrets.token_hex(16)
     script = _DRIVER.format(program=program, checks=checks, secret=secret, limits=_LIMITS)
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-"],
-            input=script.encode("utf-8", errors="surrogatepass"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=timeout,
-            env={},
-            cwd="/",
-            check=False,
-        )
+        with TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", "-"],
+                input=script.encode("utf-8", errors="surrogatepass"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=timeout,
+                env={},
+                cwd=folder,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0 and done.stdout == secret.encode()
