@@ -10,7 +10,7 @@ from softdlm.tasks import load_task
 from softdlm.tasks.math import SOURCE, final_answer
 from softdlm.tasks.task import Item, stream
 
-ITEMS = tuple(islice(stream(SOURCE, "test of arithmetic"), 4000))
+ITEMS = tuple(islice(stream(SOURCE, "test of arithmetic"), 2000))
 EQUATION = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 WORDS = {"twice": 2, "double": 2, "half": 2, "Half": 2, "triples": 3, "doubles": 2, "three": 3, "four": 4}
 
@@ -75,7 +75,7 @@ def test_no_slot_is_left_open_and_sentences_start_with_capitals():
 
 
 def test_wording_is_free():
-    """No two thousand solutions share many sentence shapes: names and numbers apart, most are unique."""
+    """Numbers apart, hardly two solutions of two thousand are the same."""
     shapes = Counter(re.sub(r"\d+", "0", item.target) for item in ITEMS)
     assert len(shapes) > 0.95 * len(ITEMS)
 
