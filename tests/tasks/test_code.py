@@ -59,8 +59,10 @@ def unnoticed(key: str, other: str) -> bool:
     ours, theirs = (every_body(k, Random(0))[0] for k in (key, other))
     if fails(key, theirs):
         return False
-    inputs = [[n] if FAMILIES[plan_of(key).family].arguments == ("ints",) else n for n in range(-99, 99)]
-    two_parts = FAMILIES[plan_of(key).family].level == 3
+    family = FAMILIES[plan_of(key).family]
+    alone = {"ints": lambda n: [n], "int": lambda n: n, "strs": lambda n: ["a" * n], "str": lambda n: "a" * n}
+    inputs = [alone[family.arguments[0]](n) for n in range(-99, 99)]
+    two_parts = family.level == 3
     return not two_parts or any(function(key, ours)(n) != function(key, theirs)(n) for n in inputs)
 
 

@@ -134,8 +134,8 @@ def _random(rng: Random, arguments: tuple[str, ...], plan: CodePlan) -> tuple[ob
         "int": lambda: rng.randint(-12, 40),
         "int2": lambda: rng.randint(-12, 40),
         "ints": lambda: [rng.choice(values) for _ in range(rng.randint(2, 14))],
-        "str": lambda: _text(rng, plan, rng.randint(1, 14)),
-        "strs": lambda: [_text(rng, plan, rng.randint(0, 14)) for _ in range(9)],
+        "str": lambda: _text(rng, plan, rng.randint(1, 30)),
+        "strs": lambda: [_text(rng, plan, rng.randint(0, 30)) for _ in range(9)],
     }
     return tuple(draws[kind]() for kind in arguments)
 

@@ -53,13 +53,13 @@ def _with_numbers(rng: Random, kinds: tuple[str, ...]) -> tuple[Event, ...] | No
         if event is None:
             return None
         events.append(event)
-        value = event.n if kind == "have" else _last_value(event, value)
+        value = _after(event, value, _steps(event, value, {}))
     return tuple(events)
 
 
-def _last_value(event: Event, value: int) -> int:
-    steps = _steps(event, value, {})
-    return steps[-1].r if steps else value
+def _after(event: Event, value: int, steps: list[Step]) -> int:
+    """How many there are after an event: what its steps give, or what it tells, or as many as before."""
+    return steps[-1].r if steps else event.n or value
 
 
 def _draw(rng: Random, kind: str, value: int) -> Event | None:
@@ -114,7 +114,7 @@ def solve(events: tuple[Event, ...], slots: Slots) -> list[Step]:
     for event in events:
         new = _steps(event, value, slots)
         steps += new
-        value = new[-1].r if new else max(value, event.n)
+        value = _after(event, value, new)
     return steps
 
 

@@ -2,6 +2,10 @@
 
 The split is a function of the problem's content (its key), never of a seed. A training stream can therefore
 not emit a held-out problem, whatever it is seeded with.
+
+Prompts are plain user text; the chat template is put around them elsewhere. Responses are what stands between
+the template and EOS. They start without a space, except in either-or, where the response continues the
+sentence of the prompt: " New York" is one token a word, after the template and straight after the prompt.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +72,9 @@ class Task:
     def score(self, item: Item, text: str) -> bool:
         return self.scorer(item, text)
 
-    def score_all(self, items: Sequence[Item], texts: Sequence[str], workers: int = 2) -> list[bool]:
+    def score_all(
+        self, items: Sequence[Item], texts: Sequence[str], workers: int | None = None
+    ) -> list[bool]:
         """Scores of many texts in order; threads help where scoring waits for a process (mini-code)."""
         if len(items) != len(texts):
             raise ValueError(f"{len(items)} items but {len(texts)} texts: give one text per item")

@@ -113,7 +113,6 @@ def _config() -> dict[str, object]:
         "add_bos_token": False,
         "add_eos_token": False,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": 128,
         "chat_template": CHAT_TEMPLATE,
     }
 
