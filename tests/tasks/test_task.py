@@ -14,6 +14,11 @@ from softdlm.tasks.load import _source
 from softdlm.tasks.task import stream
 
 OFFICIAL = {"mini-math": (1000, 500), "mini-code": (300, 150), "either-or": (70, 300)}
+PINNED = {
+    "mini-math": ("2a56ab0972d15778", "2c59f159aa886d13"),
+    "mini-code": ("2e93189561f09a0e", "69f083ff331fbfd4"),
+    "either-or": ("7d45ee812c81b6d0", "465e0518f5394eea"),
+}
 
 
 @cache
@@ -54,6 +59,14 @@ def test_official_sets_are_full_and_without_repeats(name):
         assert len(items) == size
         assert len({item.id for item in items}) == size
         assert len({item.key for item in items}) == size
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_official_sets_never_change_unnoticed(name):
+    """The same on every platform and Python; a change of the generators makes other sets and old results void."""
+    for split, pinned in zip(("test", "validation"), PINNED[name], strict=True):
+        texts = [text for item in official(name, split) for text in (item.id, item.prompt, item.target)]
+        assert digest(*texts) == pinned
 
 
 @pytest.mark.parametrize("name", TASKS)
