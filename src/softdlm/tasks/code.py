@@ -123,7 +123,7 @@ def _edges(rng: Random, arguments: tuple[str, ...], plan: CodePlan) -> Sequence[
         return [(value, 0) for value in values] + [(0, value) for value in values]
     lengths = [max(value, 0) for value in values]
     if arguments == ("ints",):
-        return [*(([v],) for v in values), *((rng.sample(range(-9, 30), n),) for n in lengths)]
+        return [*(([v],) for v in values), *((rng.sample(range(-20, 60), n),) for n in lengths)]
     texts = [_text(rng, plan, n) for n in lengths]
     return [(text,) for text in texts] if arguments == ("str",) else [([],), *(([text],) for text in texts)]
 

@@ -42,7 +42,8 @@ CHANGES = (
     Part("doubled", ("{x} * 2", "2 * {x}", "{x} + {x}")),
     Part("negated", ("-{x}", "0 - {x}")),
 )
-SMALL = tuple(range(2, 10))
+SMALL = tuple(range(2, 25))
+LARGE = tuple(range(2, 41))
 LETTERS = tuple("abcdefghijklmnopqrtuvwxyz")
 LABELS = (
     "yes",
@@ -79,7 +80,7 @@ def draw_part(rng: Random, kind: str) -> tuple[str, ...]:
         part = rng.choice(CONDITIONS if kind == "test" else CHANGES)
         return part.says, str(rng.choice(part.constants))
     if kind in ("k", "big"):
-        return (str(rng.choice(SMALL if kind == "k" else range(2, 26))),)
+        return (str(rng.choice(SMALL if kind == "k" else LARGE)),)
     if kind == "range":
         low = rng.randint(1, 12)
         return str(low), str(low + rng.randint(2, 12))

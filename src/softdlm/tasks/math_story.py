@@ -11,6 +11,7 @@ _EVENTS = ("gain", "gain", "lose", "lose", "double", "triple", "half", "packs", 
 _ASKS = ("now", "now", "share", "sell", "need", "compare", "together")
 _TELLS_FRIEND = {"more", "fewer", "times", "compare", "together"}
 """Kinds that say how many the friend has; a problem says it once."""
+_ALONE = {kind: tuple(s for s in said if "{F}" not in s) for kind, said in words.STORY_SENTENCES.items()}
 _STEPS_OF = {"have": 0, "now": 0, "packs": 2, "gifts": 2}
 
 
@@ -156,10 +157,11 @@ def write(rng: Random, events: tuple[Event, ...]) -> tuple[str, str] | None:
 
 def _question(rng: Random, events: tuple[Event, ...], slots: Slots) -> str:
     first, *middle, ask = events
+    alone = ask.kind in _TELLS_FRIEND
     text = capital(_sentence(rng, first, slots))
     for event in middle:
         who = {**slots, "S": pronoun_or_name(rng, str(slots["N"]))}
-        sentence = _sentence(rng, event, who)
+        sentence = _sentence(rng, event, who, alone)
         if event is not middle[0] and rng.random() < 0.3:
             text += f" and then {sentence}"
         else:
@@ -171,5 +173,7 @@ def _question(rng: Random, events: tuple[Event, ...], slots: Slots) -> str:
     return f"{text}. {capital(rng.choice(words.STORY_ASKS[ask.kind]).format_map(who))}"
 
 
-def _sentence(rng: Random, event: Event, slots: Slots) -> str:
-    return rng.choice(words.STORY_SENTENCES[event.kind]).format_map({**slots, **event._asdict()})
+def _sentence(rng: Random, event: Event, slots: Slots, alone: bool = False) -> str:
+    """`alone` keeps the friend out, whose number would else seem to change before it is told."""
+    options = (_ALONE if alone else words.STORY_SENTENCES)[event.kind]
+    return rng.choice(options).format_map({**slots, **event._asdict()})

@@ -6,7 +6,6 @@ generators: building it twice gives the same files.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -63,10 +62,8 @@ def build_tokenizer() -> Tokenizer:
 
 
 def task_words() -> list[str]:
-    """Every piece that a task writes, most frequent first, and the names of the roles."""
-    counts = Counter(piece for text in _texts() for piece in pieces(text))
-    counts.update(ROLES)
-    return [piece for piece, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
+    """Every piece that a task writes and the roles; sorted, so that ids do not depend on frequencies."""
+    return sorted({piece for text in _texts() for piece in pieces(text)} | set(ROLES))
 
 
 def _texts() -> Iterator[str]:
