@@ -1,0 +1,131 @@
+"""Either-or: "The location is either New York or San Diego:" and one of the two, whole.
+
+The response continues the sentence, so it starts with a space, and each of its words is one token. Test
+items are the paper's 70 prompts (prompts70.json). Training and validation use other pairs of the same
+words: half of the time two names that the paper does not pair, half of the time names shuffled word by
+word, so that only the prompt tells which words belong together.
+"""
+
+import json
+from functools import cache
+from importlib.resources import files
+from random import Random
+from typing import NamedTuple
+
+from softdlm.tasks.task import Item, Source, Split, split_of
+
+NAME = "either-or"
+SIZES = ("two", "three", "four")
+TEMPLATES = ("{lead_in} either {a} or {b}. The answer is", "{lead_in} either {a} or {b}:")
+
+
+class Choice(NamedTuple):
+    """A prompt with its two alternatives; as many words in each as there are masks."""
+
+    template: str
+    lead_in: str
+    a: str
+    b: str
+
+    @property
+    def masks(self) -> int:
+        return len(self.a.split())
+
+
+@cache
+def paper_choices(group: str) -> tuple[Choice, ...]:
+    """Rows of one of the paper's tables ("two", "three", "four") or of its Figure 1 ("figure1")."""
+    table = json.loads(files("softdlm.tasks").joinpath("prompts70.json").read_text(encoding="utf-8"))[group]
+    return tuple(Choice(table["template"], **row) for row in table["rows"])
+
+
+def paper_items(size: int) -> tuple[Item, ...]:
+    """The first `size` of the 70 prompts, in the paper's order."""
+    choices = [choice for group in SIZES for choice in paper_choices(group)]
+    if size > len(choices):
+        raise ValueError(f"size {size} is more than the paper's {len(choices)} prompts: ask for fewer")
+    return tuple(_item(choice, choice.a) for choice in choices[:size])
+
+
+def figure1_item() -> Item:
+    """The prompt of Figure 1, which is not one of the 70."""
+    (choice,) = paper_choices("figure1")
+    return _item(choice, choice.a)
+
+
+def _pair(a: str, b: str) -> str:
+    """The content of a prompt: which two alternatives, in either order."""
+    return " | ".join(sorted((a, b)))
+
+
+@cache
+def _paper_pairs() -> frozenset[str]:
+    return frozenset(_pair(c.a, c.b) for group in (*SIZES, "figure1") for c in paper_choices(group))
+
+
+@cache
+def _names(masks: int) -> tuple[str, ...]:
+    choices = paper_choices(SIZES[masks - 2])
+    return tuple(sorted({name for choice in choices for name in (choice.a, choice.b)}))
+
+
+@cache
+def _words(masks: int, place: int) -> tuple[str, ...]:
+    return tuple(sorted({name.split()[place] for name in _names(masks)}))
+
+
+@cache
+def _lead_ins() -> tuple[str, ...]:
+    return tuple(sorted({c.lead_in for group in (*SIZES, "figure1") for c in paper_choices(group)}))
+
+
+def _shuffled_name(rng: Random, masks: int) -> str:
+    return " ".join(rng.choice(_words(masks, place)) for place in range(masks))
+
+
+def _plan(rng: Random, masks: int) -> Choice:
+    """Two alternatives that differ in two places at least, so that they can be mixed up."""
+    natural = rng.random() < 0.5
+    while True:
+        a, b = (rng.choice(_names(masks)) if natural else _shuffled_name(rng, masks) for _ in range(2))
+        if sum(x != y for x, y in zip(a.split(), b.split(), strict=True)) >= 2:
+            return Choice(rng.choice(TEMPLATES), rng.choice(_lead_ins()), a, b)
+
+
+def _key(choice: Choice) -> str:
+    return _pair(choice.a, choice.b)
+
+
+def _split_of(key: str) -> Split:
+    """The paper's pairs are the test set; of all others one in ten is for validation."""
+    if key in _paper_pairs():
+        return "test"
+    return "validation" if split_of(key) == "validation" else "train"
+
+
+def _item(choice: Choice, answer: str) -> Item:
+    prompt = choice.template.format(lead_in=choice.lead_in, a=choice.a, b=choice.b)
+    meta = {"a": choice.a, "b": choice.b}
+    return Item(NAME, _key(choice), prompt, f" {answer}", choice.masks, meta)
+
+
+def _write(rng: Random, choice: Choice) -> Item:
+    return _item(choice, rng.choice((choice.a, choice.b)))
+
+
+def _score(item: Item, text: str) -> bool:
+    """True for either alternative, whole; a mixture of the two is wrong."""
+    return text.strip() in (item.meta["a"], item.meta["b"])
+
+
+SOURCE: Source[Choice] = Source(
+    name=NAME,
+    levels=(2, 3, 4),
+    sizes={"train": 1000, "validation": 300, "test": 70},
+    max_new_tokens=4,
+    plan=_plan,
+    key=_key,
+    write=_write,
+    score=_score,
+    split_of=_split_of,
+)

@@ -1,0 +1,43 @@
+"""The border of the package: names, splits and sizes are checked here and nowhere else."""
+
+from collections.abc import Iterator
+
+from softdlm.tasks import code, either_or, math
+from softdlm.tasks.task import SPLITS, Source, Split, Task, draw_distinct, stream
+
+_SOURCES: dict[str, Source] = {s.name: s for s in (math.SOURCE, code.SOURCE, either_or.SOURCE)}
+TASKS = tuple(_SOURCES)
+
+
+def load_task(name: str, *, seed: int = 0, size: int | None = None, split: str = "test") -> Task:
+    """A fixed set of items. With the default seed and size it is the official set of that split.
+
+    The test set of either-or is the paper's prompts in the paper's order, whatever the seed.
+    """
+    source, known = _source(name), _split(split)
+    size = source.sizes[known] if size is None else size
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
+    if source is either_or.SOURCE and known == "test":
+        items = either_or.paper_items(size)
+    else:
+        items = draw_distinct(source, seed, known, size)
+    return Task(name, known, items, source.max_new_tokens, source.score)
+
+
+def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, str]]:
+    """(prompt, response) pairs without end, never a validation or test problem."""
+    return ((item.prompt, item.target) for item in stream(_source(name), seed))
+
+
+def _source(name: str) -> Source:
+    if name not in _SOURCES:
+        raise ValueError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
+    return _SOURCES[name]
+
+
+def _split(name: str) -> Split:
+    for split in SPLITS:
+        if split == name:
+            return split
+    raise ValueError(f"unknown split {name!r}: one of {', '.join(SPLITS)}")

@@ -1,0 +1,72 @@
+"""mini-math: word problems of 2 to 5 steps, free in their wording, with the answer after ####.
+
+Question and solution are worded in many ways: that freedom is what makes tokens predicted in parallel
+clash. The key of a problem is its structure and its numbers, so a test problem does not come back in
+training with other names.
+"""
+
+import re
+from random import Random
+from typing import Any, NamedTuple
+
+from softdlm.tasks import math_people, math_shop, math_story
+from softdlm.tasks.task import RESPONSE_TOKENS, Item, Source, split_of
+
+NAME = "mini-math"
+_FRAMES = {"story": math_story, "people": math_people, "shop": math_shop}
+_CHOICES = ("story", "story", "people", "shop")
+_ANSWER = re.compile(r"#### (-?[0-9.,]+)")
+
+
+class MathPlan(NamedTuple):
+    frame: str
+    level: int
+    content: Any
+
+
+def _plan(rng: Random, level: int) -> MathPlan:
+    frame = rng.choice(_CHOICES)
+    return MathPlan(frame, level, _FRAMES[frame].plan(rng, level))
+
+
+def _key(plan: MathPlan) -> str:
+    """Structure and numbers only, written out the same way on every platform and Python."""
+    return f"{plan.frame} {_flat(plan.content)}"
+
+
+def _flat(content: object) -> str:
+    return f"({' '.join(map(_flat, content))})" if isinstance(content, tuple) else str(content)
+
+
+def _write(rng: Random, plan: MathPlan) -> Item | None:
+    written = _FRAMES[plan.frame].write(rng, plan.content)
+    if written is None:
+        return None
+    prompt, target = written
+    answer = final_answer(target)
+    if answer is None:
+        raise AssertionError(f"a solution without an answer: {target!r}")
+    return Item(NAME, _key(plan), prompt, target, plan.level, {"answer": answer})
+
+
+def final_answer(text: str) -> str | None:
+    """The number after the last ####, without commas or a closing full stop, as GSM8K reads it."""
+    found = _ANSWER.findall(text)
+    return found[-1].replace(",", "").removesuffix(".") if found else None
+
+
+def _score(item: Item, text: str) -> bool:
+    return final_answer(text) == item.meta["answer"]
+
+
+SOURCE: Source[MathPlan] = Source(
+    name=NAME,
+    levels=(2, 3, 4, 5),
+    sizes={"train": 1000, "validation": 500, "test": 1000},
+    max_new_tokens=RESPONSE_TOKENS,
+    plan=_plan,
+    key=_key,
+    write=_write,
+    score=_score,
+    split_of=split_of,
+)

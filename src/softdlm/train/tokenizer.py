@@ -1,0 +1,118 @@
+"""The built-in tokenizer: byte-level BPE whose vocabulary is made of the words the tasks use.
+
+Text is cut into pieces (softdlm.tasks.pieces); a piece that is an entry is one token, any other is spelled
+with merges and bytes, so every text goes in and out without loss. The vocabulary is a function of the task
+generators: building it twice gives the same files.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from softdlm.tasks import TASKS, load_task, training_stream
+from softdlm.tasks.either_or import figure1_item
+from softdlm.tasks.pieces import PATTERN, pieces
+
+VOCABULARY = 2048
+START, END, TURN = "<|startoftext|>", "<|endoftext|>", "<|eot_id|>"
+OPEN_ROLE, CLOSE_ROLE, MASK = "<|start_header_id|>", "<|end_header_id|>", "<|mdm_mask|>"
+SPECIALS = (START, END, TURN, OPEN_ROLE, CLOSE_ROLE, MASK)
+ROLES = ("user", "assistant", "system")
+MERGES = 256
+"""Entries that only help to spell words that no task uses."""
+SAMPLES = 25_000
+"""Training items of each task in which words are looked for; every word of the tasks occurs many times."""
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    f"{OPEN_ROLE}{{{{ message['role'] }}}}{CLOSE_ROLE}{{{{ message['content'] }}}}{TURN}"
+    "{% endfor %}"
+    f"{{% if add_generation_prompt %}}{OPEN_ROLE}assistant{CLOSE_ROLE}{{% endif %}}"
+)
+"""LLaDA's roles and marks without its blank lines; content is not trimmed, spaces may matter in it."""
+
+
+def build(folder: Path) -> None:
+    """Writes tokenizer.json and tokenizer_config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = build_tokenizer()
+    size = tokenizer.get_vocab_size()
+    if size > VOCABULARY:
+        raise ValueError(f"{size} entries where {VOCABULARY} are allowed: use fewer words in the tasks")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = json.dumps(_config(), indent=2, ensure_ascii=False)
+    (folder / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
+
+
+def build_tokenizer() -> Tokenizer:
+    words = task_words()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    whole = [word for word in map(to_bytes, words) if len(word) > 1]
+    merges = _merges(words)
+    entries = dict.fromkeys([*SPECIALS, *alphabet, *("".join(merge) for merge in merges), *whole])
+    vocabulary = {entry: number for number, entry in enumerate(entries)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True))
+    tokenizer.pre_tokenizer = _pre_tokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in SPECIALS])
+    return tokenizer
+
+
+def task_words() -> list[str]:
+    """Every piece that a task writes and the roles; sorted, so that ids do not depend on frequencies."""
+    return sorted({piece for text in _texts() for piece in pieces(text)} | set(ROLES))
+
+
+def _texts() -> Iterator[str]:
+    for name in TASKS:
+        for prompt, response in islice(training_stream(name, seed="vocabulary"), SAMPLES):
+            yield prompt
+            yield response
+    for item in (*load_task("either-or"), figure1_item()):
+        yield f"{item.prompt} {item.meta['a']} {item.meta['b']}"
+
+
+def to_bytes(piece: str) -> str:
+    """The piece in the byte alphabet of byte-level BPE, where a space is written as a capital G with dot."""
+    ((text, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(piece)
+    return text
+
+
+def _merges(words: list[str]) -> list[tuple[str, str]]:
+    """Byte pairs that are frequent within the words, so that other words are not spelled byte by byte."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = _pre_tokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + MERGES, initial_alphabet=alphabet, show_progress=False, max_token_length=8
+    )
+    tokenizer.train_from_iterator(words, trainer)
+    return [tuple(merge) for merge in json.loads(tokenizer.to_str())["model"]["merges"]]
+
+
+def _pre_tokenizer() -> pre_tokenizers.Sequence:
+    """Digits stand alone because the pattern takes one at a time."""
+    split = pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def _config() -> dict[str, object]:
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": START,
+        "eos_token": END,
+        "pad_token": END,
+        "mask_token": MASK,
+        "additional_special_tokens": [TURN, OPEN_ROLE, CLOSE_ROLE],
+        "add_bos_token": False,
+        "add_eos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+
+
+if __name__ == "__main__":
+    build(Path(__file__).parent.parent / "builtin")
