@@ -50,9 +50,7 @@ def _write(rng: Random, plan: CodePlan) -> Item | None:
     family = FAMILIES[plan.family]
     names = _names(rng, family)
     slots = _slots(rng, plan, names)
-    signature = (
-        f"def {rng.choice(parts.FUNCTIONS)}({', '.join(names[a] for a in 'ab'[: len(family.arguments)])}):"
-    )
+    signature = f"def {rng.choice(parts.FUNCTIONS)}({', '.join(names[a] for a in 'ab'[: len(family.arguments)])}):"
     prompt = f"{rng.choice(parts.VERBS)} {rng.choice(family.says).format_map(slots)}.\n{signature}"
     body = body_text(rng.choice(family.bodies).format_map(slots))
     if not fits(prompt, PROMPT_TOKENS - TEMPLATE_TOKENS) or not fits(body, RESPONSE_TOKENS - 1):
@@ -150,8 +148,7 @@ def checks_text(item: Item) -> str:
     """Assertions on value and type: True is not 1."""
     name = item.meta["signature"].removeprefix("def ").split("(")[0]
     return "".join(
-        f"got = {name}({', '.join(map(repr, args))})\n"
-        f"assert got == {result!r} and type(got) is {_type(result)}\n"
+        f"got = {name}({', '.join(map(repr, args))})\nassert got == {result!r} and type(got) is {_type(result)}\n"
         for args, result in cases(item.key)
     )
 

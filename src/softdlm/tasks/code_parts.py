@@ -85,9 +85,7 @@ def draw_part(rng: Random, kind: str) -> tuple[str, ...]:
         low = rng.randint(1, 12)
         return str(low), str(low + rng.randint(2, 12))
     return (
-        tuple(rng.sample(LETTERS if kind == "letters" else LABELS, 2))
-        if kind != "letter"
-        else (rng.choice(LETTERS),)
+        tuple(rng.sample(LETTERS if kind == "letters" else LABELS, 2)) if kind != "letter" else (rng.choice(LETTERS),)
     )
 
 

@@ -92,9 +92,7 @@ def _question(rng: Random, people: People, names: list[str], slots: Slots) -> st
     if rng.random() < 0.33:
         rng.shuffle(told)
     values = _values(people)
-    last, first = (
-        (names[-1], names[0]) if values[-1] >= values[0] or people.ask != "gap" else (names[0], names[-1])
-    )
+    last, first = (names[-1], names[0]) if values[-1] >= values[0] or people.ask != "gap" else (names[0], names[-1])
     ask = rng.choice(words.PEOPLE_ASKS[people.ask]).format_map({**slots, "S": last, "N": last, "F": first})
     return f"{' '.join(told)} {capital(ask)}"
 

@@ -60,9 +60,7 @@ def solve(shop: Shop, things: tuple[str, ...], slots: Slots) -> list[Step]:
         steps.append(Step("sum", "+", due, lot.r, slots))
         due += lot.r
     if shop.extra:
-        steps.append(
-            Step(*(("tip", "+") if shop.side == "sell" else ("coupon", "-")), due, shop.extra, slots)
-        )
+        steps.append(Step(*(("tip", "+") if shop.side == "sell" else ("coupon", "-")), due, shop.extra, slots))
         due = steps[-1].r
     if shop.ask == "change":
         steps.append(Step("change", "-", shop.number, due, slots))

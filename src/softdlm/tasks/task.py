@@ -72,9 +72,7 @@ class Task:
     def score(self, item: Item, text: str) -> bool:
         return self.scorer(item, text)
 
-    def score_all(
-        self, items: Sequence[Item], texts: Sequence[str], workers: int | None = None
-    ) -> list[bool]:
+    def score_all(self, items: Sequence[Item], texts: Sequence[str], workers: int | None = None) -> list[bool]:
         """Scores of many texts in order; threads help where scoring waits for a process (mini-code)."""
         if len(items) != len(texts):
             raise ValueError(f"{len(items)} items but {len(texts)} texts: give one text per item")
@@ -131,9 +129,7 @@ def draw_distinct(source: Source[Plan], seed: int, split: Split, size: int) -> t
         misses += item.key in items
         items.setdefault(item.key, item)
         if misses > _MISSES:
-            raise ValueError(
-                f"size {size} is more than {source.name} has in {split}: ask for at most {len(items)}"
-            )
+            raise ValueError(f"size {size} is more than {source.name} has in {split}: ask for at most {len(items)}")
     return tuple(items.values())
 
 
