@@ -83,6 +83,19 @@ def test_threshold_written_out(scene: Scene, tau: float, least: int) -> None:
         assert chosen(scene, rule, row) == set(sure if len(sure) >= least else line[:least])
 
 
+def test_threshold_counts_at_the_bar_unless_strict() -> None:
+    bar = math.log(0.9)
+    scene = _scene_with_entropy(torch.tensor([[-bar, -bar + 1e-6, -bar, 0.01]]))
+    assert chosen(scene, Threshold(0.9), 0) == {0, 2, 3}
+    assert chosen(scene, Threshold(0.9, strict=True), 0) == {3}
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_ties_go_to_the_leftmost(rank: Rank) -> None:
+    scene = _scene_with_entropy(torch.full((1, 100), 0.5))
+    assert chosen(scene, TopN(7, rank), 0) == set(range(7))
+
+
 @given(scenes(), st.floats(0.1, 3), st.sampled_from(["original", "dllm"]))
 def test_factor_written_out(scene: Scene, f: float, variant: str) -> None:
     for row in range(len(scene.open)):

@@ -176,11 +176,15 @@ class Answer:
         total = len(self.prompt_ids) + self.max_new_tokens
         return total if self.block is None else -(-total // self.block) * self.block
 
-    def take(self, step: Step, row: int) -> None:
-        """Read one pass; a row that did not run has nothing to tell."""
-        self.passes.append(Pass.of(step, row, self.record_candidates))
-        self.canvas_ids = step.canvas.ids[row, len(self.prompt_ids) : self.length].tolist()
-        if not (self.stops or self.on_text):
+    @property
+    def speaks(self) -> bool:
+        """Whether the text matters while it grows."""
+        return bool(self.stops or self.on_text)
+
+    def listen(self, canvas_row: list[int]) -> None:
+        """Read the row of the canvas after a pass; look for stop strings, pass on what can no longer change."""
+        self.canvas_ids = canvas_row[len(self.prompt_ids) : self.length]
+        if not self.speaks:
             return
         text = self.text
         self.stopped = any(stop in text for stop in self.stops)
@@ -252,10 +256,19 @@ def _run(
     requests = [answer.request for answer in answers]
 
     def read(step: Step) -> Bool[Tensor, "B"]:
-        for row in step.running.nonzero().flatten().tolist():
-            answers[row].take(step, row)
+        for row, made in Pass.by_row(step, answers[0].record_candidates).items():
+            answers[row].passes.append(made)
+        if answers[0].speaks:
+            listen(step.canvas)
         return torch.tensor([answer.stopped for answer in answers], device=step.committed.device)
 
+    def listen(canvas: Canvas) -> None:
+        for answer, row in zip(answers, canvas.ids.tolist(), strict=True):
+            if not answer.stopped:
+                answer.listen(row)
+
     for step in denoise(model, canvas, requests=requests, early_finish=early_finish, until=read, **options):
+        canvas = step.canvas
         if on_step:
             on_step(step, requests)
+    listen(canvas)

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Bool
+from torch import Tensor
+
 from softdlm.errors import UsageError
 from softdlm.types import Step
 
@@ -27,23 +30,21 @@ class Pass:
     """Of each of these, (id, probability) of the best tokens."""
 
     @staticmethod
-    def of(step: Step, row: int, candidates: bool = False) -> Pass:
-        where = step.committed[row]
-        committed = step.prediction.at(step.committed & _only(step, row))
-        still = step.requested & step.canvas.open & _only(step, row)
-        if not candidates:
-            still = still & False
-        open = step.prediction.at(still)
-        pairs = zip(open.topk_ids.tolist(), open.topk_probs.tolist(), strict=True)
-        return Pass(
-            positions=where.nonzero().flatten().tolist(),
-            tokens=committed.token.tolist(),
-            confidence=[round(value, 6) for value in committed.confidence.tolist()],
-            open=still[row].nonzero().flatten().tolist(),
-            candidates=[
-                [(token, round(share, 6)) for token, share in zip(ids, shares, strict=True)] for ids, shares in pairs
-            ],
+    def by_row(step: Step, candidates: bool = False) -> dict[int, Pass]:
+        """The pass of every row that took part, read off the device at once."""
+        committed = step.prediction.at(step.committed)
+        done = _group(
+            step.committed,
+            committed.token.tolist(),
+            [round(value, 6) for value in committed.confidence.tolist()],
         )
+        still = step.requested & step.canvas.open & candidates
+        options = step.prediction.at(still)
+        pairs = zip(options.topk_ids.tolist(), options.topk_probs.tolist(), strict=True)
+        open = _group(still, [[(i, round(p, 6)) for i, p in zip(ids, ps, strict=True)] for ids, ps in pairs])
+        empty: tuple[list[Any], ...] = ([], [], [])
+        running = step.running.nonzero().flatten().tolist()
+        return {row: Pass(*done.get(row, empty), *open.get(row, empty[:2])) for row in running}
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,11 @@ class Trace:
         return Trace(passes=passes, **data)
 
 
-def _only(step: Step, row: int) -> Any:
-    chosen = step.committed.new_zeros(len(step.committed), 1)
-    chosen[row] = True
-    return chosen
+def _group(where: Bool[Tensor, "B L"], *values: list[Any]) -> dict[int, tuple[list[Any], ...]]:
+    """Row -> its positions, and of each list of values those that belong to them."""
+    grouped: dict[int, tuple[list[Any], ...]] = {}
+    for (row, place), *rest in zip(where.nonzero().tolist(), *values, strict=True):
+        lists = grouped.setdefault(row, tuple([] for _ in range(1 + len(values))))
+        for target, value in zip(lists, (place, *rest), strict=True):
+            target.append(value)
+    return grouped

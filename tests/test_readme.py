@@ -1,0 +1,61 @@
+"""The first page does not lie: its Python and its commands run, on a tiny checkpoint in the real format."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tokenizers import checkpoint
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+HUB = "GSAI-ML/LLaDA-8B-Instruct"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("readme"), "llada")
+
+
+def test_the_python_runs(folder: Path, tmp_path: Path) -> None:
+    code = "\n".join(blocks("python"))
+    assert HUB in code
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace(HUB, str(folder))], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "open" in done.stdout
+    assert (tmp_path / "trace.json").exists()
+
+
+COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("softdlm ")]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 4
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_run(command: str, folder: Path) -> None:
+    words = shlex.split(command.replace(HUB, str(folder)))[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "softdlm", *words], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_demo_shows_what_the_page_shows() -> None:
+    example = Path(__file__).parents[1] / "examples" / "harry_potter.py"
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        assert line.strip() in README
