@@ -194,6 +194,15 @@ def test_block_causal_decoding_ignores_what_comes_later() -> None:
         assert long.canvas_ids[:13] == short.canvas_ids
 
 
+def test_hidden_blocks_are_not_predicted_and_begin_with_hard_masks() -> None:
+    """Under block-causal attention nothing beyond the block is there yet, so nothing beyond it can become soft."""
+    model = tiny("llada2")
+    steps = list(softdlm.denoise(model, canvas_for(model, 4, 6, 26), feedback=Slerp(), block_length=8))
+    assert all(torch.equal(step.requested, step.active) for step in steps)
+    whole = next(iter(softdlm.denoise(model, canvas_for(model, 4, 6, 26), feedback=Slerp())))
+    assert int(whole.requested.sum()) == 26
+
+
 def test_attention_of_llada2_follows_the_decoding() -> None:
     assert tiny("llada2").attention_block(None) is None
     assert tiny("llada2").attention_block(16) == 16

@@ -1,0 +1,228 @@
+"""What soft tokens do on the built-in model: accuracy, passes, recovery, sensitivity. Writes dated JSON and Markdown.
+
+python benchmarks/builtin.py table --split test --out benchmarks/results
+python benchmarks/builtin.py bounds --split validation ...      # accuracy against passes over bounds
+python benchmarks/builtin.py sensitivity --split validation ... # lambda and k at 4 and 8 tokens a step
+python benchmarks/builtin.py geometry ...                       # norms and angles of candidates and [MASK]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src")]
+
+import softdlm  # noqa: E402
+from softdlm.commit import CommitRule  # noqa: E402
+from softdlm.evaluate.metrics import Share, mcnemar, recovery  # noqa: E402
+from softdlm.feedback import FeedbackRule, aggregate  # noqa: E402
+from softdlm.tasks import Task, load_task  # noqa: E402
+from softdlm.types import Embeddings  # noqa: E402
+
+FEEDBACK: dict[str, FeedbackRule] = {
+    "vanilla": softdlm.Mask(),
+    "euclidean": softdlm.Euclidean(k=3, lam=0.3),
+    "slerp": softdlm.Slerp(k=3, lam=0.3),
+}
+RATES = (1, 2, 4, 8, 16)
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
+BOUNDS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+class Cell(NamedTuple):
+    task: str
+    rule: str
+    method: str
+    verdicts: list[bool]
+    passes: list[int]
+    seconds: float
+
+    @property
+    def mean_passes(self) -> float:
+        return sum(self.passes) / len(self.passes)
+
+    def record(self) -> dict[str, Any]:
+        share = Share.of(self.verdicts)
+        return {
+            "task": self.task,
+            "rule": self.rule,
+            "method": self.method,
+            "accuracy": round(share.percent, 2),
+            "interval": [round(share.low, 2), round(share.high, 2)],
+            "items": share.items,
+            "passes": round(self.mean_passes, 2),
+            "seconds": round(self.seconds, 1),
+            "verdicts": "".join("01"[verdict] for verdict in self.verdicts),
+        }
+
+
+def run(model: Any, task: Task, method: str, feedback: FeedbackRule, rule: str, commit: CommitRule, batch: int) -> Cell:
+    start = time.perf_counter()
+    answers = softdlm.generate(
+        model,
+        [item.prompt for item in task],
+        max_new_tokens=task.max_new_tokens,
+        feedback=feedback,
+        commit=commit,
+        batch_size=batch,
+    )
+    seconds = time.perf_counter() - start
+    verdicts = task.score_all(list(task), [answer.text for answer in answers])
+    cell = Cell(task.name, rule, method, verdicts, [answer.forwards for answer in answers], seconds)
+    print(f"{task.name:10} {rule:22} {method:22} {Share.of(verdicts)} {cell.mean_passes:6.2f} passes", file=sys.stderr)
+    return cell
+
+
+def table(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
+    """Every method at every rate, and the paper's two adaptive rules."""
+    rules: dict[str, CommitRule] = {f"{n} a step": softdlm.TopN(n) for n in RATES}
+    rules |= {"threshold 0.9": softdlm.Threshold(0.9)}
+    rules |= {f"entropy bound {bound}": softdlm.EntropyBound(bound) for bound in (0.02, 0.1)}
+    return [
+        run(model, task, method, feedback, rule, commit, batch)
+        for task in tasks
+        for rule, commit in rules.items()
+        for method, feedback in FEEDBACK.items()
+    ]
+
+
+def bounds(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
+    """The frontier of accuracy against passes."""
+    rules: dict[str, CommitRule] = {"1 a step": softdlm.TopN(1)}
+    rules |= {f"threshold {tau}": softdlm.Threshold(tau) for tau in THRESHOLDS}
+    rules |= {f"entropy bound {bound}": softdlm.EntropyBound(bound) for bound in BOUNDS}
+    return [
+        run(model, task, method, FEEDBACK[method], rule, commit, batch)
+        for task in tasks
+        for rule, commit in rules.items()
+        for method in ("vanilla", "slerp")
+    ]
+
+
+def sensitivity(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
+    """lambda at k = 3 and k at lambda = 0.3, at 4 and 8 tokens a step."""
+    settings = [(3, lam) for lam in (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)] + [(k, 0.3) for k in (1, 2, 4, 8)]
+    cells = []
+    for task in tasks:
+        for n in (4, 8):
+            cells.append(run(model, task, "vanilla", softdlm.Mask(), f"{n} a step", softdlm.TopN(n), batch))
+            for k, lam in settings:
+                for name, kind in {"slerp": softdlm.Slerp, "euclidean": softdlm.Euclidean}.items():
+                    method = f"{name} k={k} lam={lam}"
+                    cells.append(run(model, task, method, kind(k=k, lam=lam), f"{n} a step", softdlm.TopN(n), batch))
+    return cells
+
+
+def geometry(model: Any, tasks: list[Task], batch: int) -> list[dict[str, Any]]:
+    """Means over the open positions met while decoding at 4 a step with SLERP: norms, angle, candidates' cosine."""
+    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
+    mask_norm = float(embeddings.mask.norm())
+    rows = []
+    for task in tasks:
+        sums, count = torch.zeros(4, dtype=torch.float64), 0
+
+        def look(step: softdlm.Step, _: object) -> None:
+            nonlocal sums, count
+            still = step.requested & step.canvas.open
+            prediction = step.prediction.at(still)
+            mean = aggregate(prediction, embeddings, 3)
+            cosine = torch.cosine_similarity(mean, embeddings.mask[None].float(), dim=-1)
+            unit = torch.nn.functional.normalize(embeddings.table[prediction.topk_ids].float(), dim=-1)
+            gram = unit @ unit.transpose(1, 2)
+            pairs = (gram[:, 0, 1] + gram[:, 0, 2] + gram[:, 1, 2]) / 3
+            values = torch.stack([mean.norm(dim=-1) / mask_norm, cosine.arccos().rad2deg(), cosine.abs(), pairs])
+            sums += values.double().sum(1).cpu()
+            count += len(prediction.token)
+
+        prompts = [item.prompt for item in task][:200]
+        softdlm.generate(
+            model,
+            prompts,
+            max_new_tokens=task.max_new_tokens,
+            feedback=softdlm.Slerp(),
+            commit=softdlm.TopN(4),
+            batch_size=batch,
+            on_step=look,
+        )
+        names = ("aggregate norm / mask norm", "angle, degrees", "abs cosine", "candidate cosine")
+        rows.append({"task": task.name, "positions": count, **dict(zip(names, (sums / count).tolist(), strict=True))})
+    return rows
+
+
+def markdown(cells: list[Cell]) -> str:
+    """One row per task and rule, methods side by side; p is McNemar's against vanilla, r recovery."""
+    lines = []
+    for task in dict.fromkeys(cell.task for cell in cells):
+        mine = {(cell.rule, cell.method): cell for cell in cells if cell.task == task}
+        single = mine.get(("1 a step", "vanilla"))
+        methods = list(dict.fromkeys(method for _, method in mine))
+        count = len(next(iter(mine.values())).verdicts)
+        lines += [f"\n**{task}**, {count} items, accuracy % [95 % interval] (passes; p; recovery %)\n"]
+        lines += ["| | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+        for rule in dict.fromkeys(rule for rule, _ in mine):
+            row = [mine.get((rule, method)) for method in methods]
+            lines.append(f"| {rule} | " + " | ".join(_words(cell, row[0], single) for cell in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(cell: Cell | None, vanilla: Cell | None, single: Cell | None) -> str:
+    if cell is None:
+        return "—"
+    notes = [f"{cell.mean_passes:.1f}"]
+    if vanilla is not None and vanilla is not cell:
+        notes.append(f"p {mcnemar(vanilla.verdicts, cell.verdicts):.2g}")
+    kept = recovery(single.verdicts, cell.verdicts) if single else None
+    notes.append("n/a" if kept is None else f"{kept:.1f}")
+    return f"{Share.of(cell.verdicts)} ({'; '.join(notes)})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["table", "bounds", "sensitivity", "geometry"])
+    parser.add_argument("--model", default="builtin")
+    parser.add_argument("--tasks", default="mini-math,mini-code")
+    parser.add_argument("--split", default="validation", help="validation while choosing; test once")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--device")
+    parser.add_argument("--name", default="builtin", help="prefix of the result files")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    model = softdlm.load(args.model, dtype="float32", device=args.device)
+    tasks = [load_task(name, split=args.split, size=args.limit) for name in args.tasks.split(",")]
+    found = {"table": table, "bounds": bounds, "sensitivity": sensitivity, "geometry": geometry}[args.what](
+        model, tasks, args.batch
+    )
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = args.out / f"{date.today().isoformat()}-{args.name}-{args.what}-{args.split}"
+    conditions = {
+        "date": date.today().isoformat(),
+        "model": args.model,
+        "split": args.split,
+        "device": torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "softdlm": softdlm.__version__,
+        "dtype": "float32",
+        "batch": args.batch,
+    }
+    rows = [cell.record() if isinstance(cell, Cell) else cell for cell in found]
+    stem.with_suffix(".json").write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=0) + "\n")
+    if args.what == "geometry":
+        print(json.dumps(rows, indent=1))
+        return
+    text = markdown([cell for cell in found if isinstance(cell, Cell)])
+    stem.with_suffix(".md").write_text(f"{json.dumps(conditions)}\n{text}")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a decoding method does to accuracy, recovery and forward passes."""

@@ -1,0 +1,44 @@
+"""Statistics against values that can be computed by hand or are published."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softdlm import UsageError
+from softdlm.evaluate.metrics import Z95, Share, mcnemar, recovery
+
+verdicts = st.lists(st.booleans(), min_size=1, max_size=60)
+
+
+@given(verdicts)
+def test_the_interval_solves_wilsons_equation(values: list[bool]) -> None:
+    """At both ends p0, the observed share lies exactly z standard errors (of p0) away."""
+    share = Share.of(values)
+    n, p = len(values), sum(values) / len(values)
+    for end in (share.low / 100, share.high / 100):
+        assert abs(p - end) == pytest.approx(Z95 * math.sqrt(end * (1 - end) / n), abs=1e-6)
+    assert -1e-9 <= share.low <= share.percent <= share.high <= 100 + 1e-9
+
+
+def test_no_items_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no items"):
+        Share.of([])
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "p"), [(0, 0, 1.0), (5, 5, 1.0), (0, 5, 0.0625), (1, 9, 0.021484375), (10, 2, 0.03857421875)]
+)
+def test_mcnemar_is_the_exact_binomial(b: int, c: int, p: float) -> None:
+    first = [True] * b + [False] * c + [True, False]
+    second = [False] * b + [True] * c + [True, False]
+    assert mcnemar(first, second) == pytest.approx(p)
+    assert mcnemar(second, first) == pytest.approx(p)
+
+
+def test_recovery_counts_only_what_single_token_decoding_solved() -> None:
+    assert recovery([True, True, False, True], [True, False, True, True]) == pytest.approx(200 / 3)
+    assert recovery([False, False], [True, True]) is None
+    with pytest.raises(ValueError, match="zip"):
+        recovery([True], [True, False])
