@@ -22,6 +22,7 @@ METHODS: list[dict[str, Any]] = [
     {"commit": Threshold(0.5), "feedback": Mask(), "block_length": 8},
     {"commit": EntropyBound(0.4), "feedback": Euclidean(), "block_length": 4},
     {"commit": Steps(5, schedule="eps", rank="entropy"), "feedback": Slerp(lam=0.1)},
+    {"commit": Steps(3), "feedback": Slerp(), "block_length": 8},
     {"commit": TopN(3), "feedback": Slerp(), "temperature": 0.8, "top_p": 0.9, "seed": 11},
 ]
 

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import softdlm
+from softdlm.models.denoiser import attention_pattern
 from tests.conftest import DATA, DEVICE, FAMILIES, IDS, tiny
 
 TOLERANCE = 1e-4
@@ -88,6 +89,18 @@ def test_a_fully_padded_row_stays_finite_and_harmless(family: str) -> None:
     both = model.logits(ids, attention_mask=mask)
     assert both.isfinite().all()
     torch.testing.assert_close(both[:1], model.logits(ids[:1]), atol=1e-5, rtol=1e-5)
+
+
+def test_no_query_is_left_without_keys() -> None:
+    """Some attention kernels answer NaN for a row that sees nothing."""
+    real = torch.tensor([[True, True, False], [False, False, False]])
+    positions = torch.tensor([[0, 1, 1], [0, 0, 0]])
+    for block in (None, 1, 2):
+        pattern = attention_pattern(real, positions, block)
+        assert pattern is not None
+        assert pattern.any(-1).all()
+        assert not pattern[0, 0, :2, 2].any()
+    assert attention_pattern(None, positions, None) is None
 
 
 def test_dream_aligns_its_shift() -> None:
