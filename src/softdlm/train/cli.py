@@ -25,7 +25,9 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the state in the folder.")] = False,
     device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that make rows; all cores but one by default.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that make rows; by default all cores but one with a GPU, 0 on a CPU.")
+    ] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile on a GPU.")] = False,
     validation_items: Annotated[int, typer.Option(help="Held-out items per task to decode at the end.")] = 64,
     save_seconds: Annotated[float, typer.Option(help="Between saved states.")] = 60.0,
@@ -41,10 +43,11 @@ def train(
 
     named = [f"{key}={value}" for key, value in (("seed", seed), ("steps", steps)) if value is not None]
     chosen = find_recipe(recipe, [*named, *(settings or ())])
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     run = Run(
         out=out,
-        device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-        workers=default_workers() if workers is None else workers,
+        device=place,
+        workers=default_workers(place) if workers is None else workers,
         compile=not no_compile,
         minutes=minutes,
         resume=resume,

@@ -89,8 +89,9 @@ def to_device(rows: Rows, device: torch.device) -> Batch:
     return Batch(*(tensor.long() for tensor in tensors))
 
 
-def default_workers() -> int:
-    return max(1, (os.cpu_count() or 1) - 1)
+def default_workers(device: torch.device) -> int:
+    """All cores but one where a GPU waits for rows; none on a CPU, whose cores the network needs itself."""
+    return 0 if device.type == "cpu" else max(1, (os.cpu_count() or 1) - 1)
 
 
 def _quiet_worker() -> None:

@@ -67,12 +67,8 @@ class Recipe:
         _demand(positive, "mixture", self.mixture, "positive weights (leave out a task you do not want)")
         _demand(type(self.seed) is int and self.seed >= 0, "seed", self.seed, "a whole number from 0")
 
-    @staticmethod
-    def of(settings: Mapping[str, Any]) -> Recipe:
-        """A recipe as JSON keeps it."""
-        return Recipe(**{**settings, "betas": tuple(settings["betas"])})
-
     def record(self) -> dict[str, Any]:
+        """As JSON keeps it."""
         return {**asdict(self), "betas": list(self.betas), "mixture": dict(self.mixture)}
 
     def rate(self, step: int, steps: int) -> float:
