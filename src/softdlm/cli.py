@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softdlm.errors import SoftDLMError, UsageError
+from softdlm.train.cli import train
 
 if TYPE_CHECKING:
     from softdlm.generation import GenerateOptions
@@ -187,6 +188,9 @@ def doctor(as_json: Json = False) -> None:
         return
     print_rows([{"what": name, "found": str(value)} for name, value in report["machine"].items()])
     print_rows(report["models"])
+
+
+app.command()(train)
 
 
 def main() -> None:

@@ -1,0 +1,242 @@
+"""The training loop: a recipe in, a checkpoint folder with its card out."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from softdlm import __version__
+from softdlm.errors import SoftDLMError, UsageError
+from softdlm.models.load import BUILTIN, load
+from softdlm.train.data import read_tokens, stream_rows, to_device
+from softdlm.train.export import CARD, export, write_json
+from softdlm.train.loss import arguments, network_loss, noise
+from softdlm.train.recipe import Recipe
+from softdlm.train.rows import RowMaker, Rows, Tokens
+from softdlm.train.student import STATE, Progress, Student
+from softdlm.train.validate import validate
+
+METRICS = "metrics.jsonl"
+PROBE = 100
+"""Steps after which `minutes` is turned into a number of steps; the first fifth, with compilation, is not timed."""
+GRACE = 1.1
+"""A run that takes this much longer than its minutes is ended there, whatever its schedule."""
+LOG_SECONDS = 1.0
+BATCH_SIZES = {"cuda": 256, "cpu": 16}
+"""Rows decoded together when validating."""
+
+Say = Callable[[str], None]
+Report = Callable[[dict[str, Any]], None]
+"""Called about once a second with the latest metrics."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where and how a recipe is trained; apart from `minutes`, nothing here is meant to change what is learnt."""
+
+    out: Path
+    device: torch.device
+    workers: int = 0
+    compile: bool = True
+    """On a GPU; a CPU never compiles."""
+    minutes: float | None = None
+    """Sets the number of steps by the speed that is measured, in place of the recipe's."""
+    resume: bool = False
+    save_seconds: float = 60.0
+    validation_items: int = 64
+
+    def __post_init__(self) -> None:
+        if self.minutes is not None and not self.minutes > 0:
+            raise UsageError(f"minutes is {self.minutes}; it must be above 0")
+        if self.workers < 0:
+            raise UsageError(f"workers is {self.workers}; it must be 0 (in this process) or more")
+        if self.validation_items < 0:
+            raise UsageError(f"validation items are {self.validation_items}; give 0 for none, or more")
+
+
+def train(recipe: Recipe, run: Run, say: Say = print, report: Report = lambda metrics: None) -> dict[str, Any]:
+    """Train, export, validate; returns the card, which is also written to the folder."""
+    if run.minutes is not None and recipe.warmup < PROBE // 5:
+        raise UsageError(f"minutes need a warmup of at least {PROBE // 5} steps to measure in, not {recipe.warmup}")
+    tokens = read_tokens(BUILTIN)
+    config = recipe.config(tokens.size, tokens.mask_id, tokens.eos_id)
+    student = Student(recipe, config, run.device)
+    progress = _begin(student, run)
+    size = sum(weight.numel() for weight in student.weights.values())
+    say(f"{size:,} parameters ({2 * size / 1e6:.1f} MB in bfloat16) on {device_name(run.device)}")
+    if progress.step:
+        say(f"resumed at step {progress.step} of {progress.steps}")
+    progress = _train_steps(student, run, tokens, progress, say, report)
+    card = _card(student, run, progress) | {
+        "parameters": size,
+        "weights_sha256": export(run.out, config, student.best_weights(), BUILTIN),
+        "validation": [],
+    }
+    write_json(run.out / CARD, card)
+    (run.out / STATE).unlink(missing_ok=True)
+    if run.validation_items:
+        card["validation"] = _validate(recipe, run, say)
+        write_json(run.out / CARD, card)
+    return card
+
+
+def _begin(student: Student, run: Run) -> Progress:
+    """Step 0 of an empty folder, or where the folder's state was left."""
+    run.out.mkdir(parents=True, exist_ok=True)
+    metrics = run.out / METRICS
+    if run.resume:
+        progress = student.restore(run.out)
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= progress.step]
+        metrics.write_text("".join(f"{line}\n" for line in kept))
+        return progress
+    if any(run.out.iterdir()):
+        raise UsageError(f"{run.out} is not empty: give another --out, or --resume to go on with what is there")
+    return Progress(0, student.recipe.steps, run.minutes is None, 0.0)
+
+
+def _train_steps(student: Student, run: Run, tokens: Tokens, progress: Progress, say: Say, report: Report) -> Progress:
+    recipe = student.recipe
+    maker = RowMaker(tokens, recipe.mixture, recipe.batch, recipe.seed)
+    step_loss = StepLoss(student.network, recipe.seed, tokens.mask_id, run)
+    clock = Clock(recipe, run, progress)
+    with closing(stream_rows(maker, progress.step, run.workers)) as batches, (run.out / METRICS).open("a") as metrics:
+        while progress.step < progress.steps:
+            loss = step_loss(next(batches), progress.step)
+            student.learn(loss, progress.step, recipe.rate(progress.step, progress.steps))
+            progress = replace(progress, step=progress.step + 1, seconds=clock.seconds)
+            if not progress.planned:
+                progress = clock.plan(progress, say)
+            last = progress.step == progress.steps
+            if clock.is_due("log", LOG_SECONDS) or last:
+                record = clock.metrics(progress, student.recent_loss(progress.step))
+                metrics.write(json.dumps(record) + "\n")
+                metrics.flush()
+                report(record)
+            if run.minutes is not None and clock.seconds > GRACE * 60 * run.minutes:
+                say(f"ended by the clock at step {progress.step} of {progress.steps}: the schedule is cut short")
+                break
+            if progress.planned and not last and clock.is_due("save", run.save_seconds):
+                student.save(run.out, progress)
+    return replace(progress, seconds=clock.seconds)
+
+
+class StepLoss:
+    """The loss of a step: rows to the device, masks of this step's own seed, one compiled call."""
+
+    def __init__(self, network: Any, seed: int, mask_id: int, run: Run) -> None:
+        cuda = run.device.type == "cuda"
+        self.network, self.seed, self.mask_id, self.device = network, seed, mask_id, run.device
+        self.generator = torch.Generator(run.device)
+        self.loss = torch.compile(network_loss, dynamic=False) if cuda and run.compile else network_loss
+        self.autocast = partial(torch.autocast, run.device.type, torch.bfloat16, enabled=cuda)
+
+    def __call__(self, rows: Rows, step: int) -> torch.Tensor:
+        batch = to_device(rows, self.device)
+        self.generator.manual_seed(self.seed * 1_000_003 + step)
+        noised = noise(batch, self.mask_id, self.generator)
+        with self.autocast():
+            return self.loss(self.network, *arguments(batch, noised))
+
+
+class Clock:
+    """Time spent on a run, resumed parts included; what is due; and how many steps fit into the minutes given."""
+
+    def __init__(self, recipe: Recipe, run: Run, progress: Progress) -> None:
+        self.recipe, self.run = recipe, run
+        self.before, self.started = progress.seconds, time.perf_counter()
+        self.last: dict[str, float] = {"log": self.started, "save": self.started}
+        self.logged = (progress.step, progress.seconds)
+        self.probe = min(PROBE, recipe.warmup)
+        self.probed_from = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.perf_counter() - self.started
+
+    def is_due(self, what: str, every: float) -> bool:
+        now = time.perf_counter()
+        if now - self.last[what] < every:
+            return False
+        self.last[what] = now
+        return True
+
+    def plan(self, progress: Progress, say: Say) -> Progress:
+        """Fix the schedule's length once the speed is known; the warm-up before that does not depend on it."""
+        untimed = self.probe // 5
+        if progress.step not in (untimed, self.probe):
+            return progress
+        wait_for(self.run.device)
+        if progress.step == untimed:
+            self.probed_from = self.seconds
+            return progress
+        assert self.run.minutes is not None
+        pace = (self.seconds - self.probed_from) / (self.probe - untimed)
+        steps = self.probe + int((60 * self.run.minutes - self.seconds) / pace)
+        steps = max(steps, self.recipe.warmup + 1)
+        say(f"{steps} steps at {1 / pace:.1f} a second fit into {self.run.minutes:g} minutes")
+        return replace(progress, steps=steps, planned=True)
+
+    def metrics(self, progress: Progress, loss: float) -> dict[str, Any]:
+        if not isfinite(loss):
+            raise SoftDLMError(f"the loss is {loss} at step {progress.step}: try a lower lr or a longer warmup")
+        step, seconds = self.logged
+        pace = (self.seconds - seconds) / max(progress.step - step, 1)
+        self.logged = (progress.step, self.seconds)
+        return {
+            "step": progress.step,
+            "steps": progress.steps,
+            "loss": round(loss, 5),
+            "lr": self.recipe.rate(progress.step - 1, progress.steps),
+            "items_per_second": round(self.recipe.batch / pace, 1),
+            "seconds": round(self.seconds, 2),
+            "seconds_left": round(pace * (progress.steps - progress.step), 1),
+        }
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+
+
+def _card(student: Student, run: Run, progress: Progress) -> dict[str, Any]:
+    from transformers import __version__ as transformers_version
+
+    return {
+        "recipe": student.recipe.record(),
+        "seed": student.recipe.seed,
+        "steps": progress.step,
+        "schedule_steps": progress.steps,
+        "rows": progress.step * student.recipe.batch,
+        "minutes": round(progress.seconds / 60, 2),
+        "device": device_name(run.device),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers_version,
+        "softdlm": __version__,
+        "final_loss": student.recent_loss(progress.step),
+    }
+
+
+def _validate(recipe: Recipe, run: Run, say: Say) -> list[dict[str, Any]]:
+    """Of the exported files, so that they are what is measured."""
+    model = load(run.out, device=run.device)
+    results = []
+    for result in validate(model, list(recipe.mixture), run.validation_items, BATCH_SIZES[run.device.type]):
+        results.append(result)
+        say("{task}, {tokens_per_step} a step: {accuracy} % of {items} validation items".format(**result))
+    return results

@@ -1,0 +1,70 @@
+"""The masked-diffusion loss of LLaDA's supervised fine-tuning. Only [MASK] and tokens ever enter: no soft token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from softdlm.models.denoiser import attention_pattern
+from softdlm.train.data import Batch
+
+LEAST = 1e-3
+"""Smallest masking probability; it bounds the weight 1 / p."""
+
+
+@dataclass(frozen=True)
+class Noised:
+    """A batch with part of its answers masked. A is the longest answer region, whatever a row's own length."""
+
+    ids: Int[Tensor, "B L"]
+    targets: Int[Tensor, "B A"]
+    weight: Float[Tensor, "B A"]
+    """1 / p / answer length / rows where masked, 0 elsewhere: the loss is the weighted sum of cross-entropies."""
+
+
+def noise(batch: Batch, mask_id: int, generator: torch.Generator) -> Noised:
+    """Mask each position of an answer region with its row's probability p = (1 - LEAST) t + LEAST.
+
+    t is uniform and stratified: row i of B takes it from the i-th of B equal parts, which evens out the batches.
+    """
+    rows, device = len(batch.ids), batch.ids.device
+    uniform = torch.rand(rows, 1 + batch.places.shape[1], generator=generator, device=device)
+    t = (torch.arange(rows, device=device) + uniform[:, 0]) / rows
+    p = (1 - LEAST) * t + LEAST
+    masked: Bool[Tensor, "B A"] = (uniform[:, 1:] < p[:, None]) & batch.open
+    targets = batch.ids.gather(1, batch.places)
+    ids = batch.ids.scatter(1, batch.places, targets.masked_fill(masked, mask_id))
+    return Noised(ids, targets, masked / (p * batch.answer * rows)[:, None])
+
+
+def arguments(batch: Batch, noised: Noised) -> tuple[Tensor, ...]:
+    """What `network_loss` takes beside the network."""
+    pattern = attention_pattern(batch.real, batch.positions, None)
+    assert pattern is not None
+    return noised.ids, pattern, batch.positions[:1], batch.places, noised.targets, noised.weight
+
+
+def network_loss(
+    network: Any,
+    ids: Int[Tensor, "B L"],
+    pattern: Bool[Tensor, "B 1 L L"],
+    positions: Int[Tensor, "1 L"],
+    places: Int[Tensor, "B A"],
+    targets: Int[Tensor, "B A"],
+    weight: Float[Tensor, "B A"],
+) -> Float[Tensor, ""]:
+    """The weighted sum of cross-entropies.
+
+    Plain tensors of fixed shapes in, a scalar out, so that it compiles once. Only answer positions see the LM head.
+    """
+    states = network.model(input_ids=ids, attention_mask=pattern, position_ids=positions, use_cache=False)
+    hidden = states.last_hidden_state
+    answers = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+    logits = network.lm_head(answers).float()
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return (losses * weight.flatten()).sum()
