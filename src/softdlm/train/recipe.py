@@ -25,11 +25,11 @@ def _default_mixture() -> dict[str, float]:
 class Recipe:
     """The defaults are the `builtin` recipe."""
 
-    width: int = 320
+    width: int = 256
     layers: int = 8
-    heads: int = 5
-    """5 x 64: attention kernels are made for head sizes that are powers of two."""
-    mlp: int = 896
+    heads: int = 4
+    """4 x 64: attention kernels are made for head sizes that are powers of two."""
+    mlp: int = 704
     rope_theta: float = 10_000.0
     """Far above the 128 positions of a row; LLaDA's 500,000 serves contexts that do not occur here."""
     steps: int = 12_000
