@@ -1,4 +1,4 @@
-"""mini-math: word problems of 2 to 5 steps, free in their wording, with the answer after ####.
+"""mini-math: word problems of 2 to 4 steps, free in their wording, with the answer after ####.
 
 Question and solution are worded in many ways: that freedom is what makes tokens predicted in parallel
 clash. The key of a problem is its structure and its numbers, so a test problem does not come back in
@@ -61,7 +61,7 @@ def _score(item: Item, text: str) -> bool:
 
 SOURCE: Source[MathPlan] = Source(
     name=NAME,
-    levels=(2, 3, 4, 5),
+    levels=(2, 3, 4),
     sizes={"train": 1000, "validation": 500, "test": 1000},
     max_new_tokens=RESPONSE_TOKENS,
     plan=_plan,

@@ -56,11 +56,31 @@ def times(rng: Random, k: int) -> str:
     return rng.choice(words.TIMES[k])
 
 
-def equation(rng: Random, step: Step) -> str:
-    """Sums and products in either order of their terms."""
-    a, b = step.a, step.b
-    if step.op in "+*" and rng.random() < 0.5:
-        a, b = b, a
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a whole solution talks. Steps share it: many ways to say a solution, but one way once it has begun.
+
+    With a free choice at every step, even one token at a time goes wrong: positions far ahead are committed before
+    anything says how long the sentences before them will be.
+    """
+
+    starts: tuple[str, str]
+    """Of the first sentence and of the others."""
+    sentence: int
+    """Which of a kind's sentences, counted round."""
+    plain: bool
+    """Sentences that say only the equation."""
+    swap: bool
+    """Terms of sums and products in the other order."""
+    ending: str
+
+
+def draw_style(rng: Random, plain: bool) -> Style:
+    return Style(rng.choice(words.STARTS), rng.randrange(60), plain, rng.random() < 0.5, rng.choice(words.ENDINGS))
+
+
+def equation(step: Step, swap: bool) -> str:
+    a, b = (step.b, step.a) if swap and step.op in "+*" else (step.a, step.b)
     return f"{a}{step.op}{b}={step.r}"
 
 
@@ -70,17 +90,16 @@ def question(sentences: str) -> str | None:
 
 def solution(rng: Random, steps: Sequence[Step], sentences: Mapping[str, Sequence[str]]) -> str | None:
     """Steps in words, then the answer after ####; plainer words where there is little room, or None."""
-    for plain in (0.2, 0.5, 1.0):
-        text = " ".join(_say(rng, step, sentences, plain, step is steps[0]) for step in steps)
-        end = rng.choice(words.ENDINGS).format(r=steps[-1].r)
-        for candidate in (f"{text}{end}\n#### {steps[-1].r}", f"{text}\n#### {steps[-1].r}"):
-            if fits(candidate, _SOLUTION_PIECES):
-                return candidate
+    for plain in (rng.random() < 0.3, True, True):
+        style = draw_style(rng, plain)
+        text = " ".join(_say(step, sentences, style, step is steps[0]) for step in steps)
+        written = f"{text}{style.ending.format(r=steps[-1].r)}\n#### {steps[-1].r}"
+        if fits(written, _SOLUTION_PIECES):
+            return written
     return None
 
 
-def _say(rng: Random, step: Step, sentences: Mapping[str, Sequence[str]], plain: float, first: bool) -> str:
-    start = rng.choice(words.FIRST_STARTS if first else words.STEP_STARTS)
-    options = words.ANY_STEP if rng.random() < plain else sentences[step.kind]
-    slots = step.slots | {"e": equation(rng, step), "r": step.r}
-    return capital(start + rng.choice(options).format_map(slots)) + "."
+def _say(step: Step, sentences: Mapping[str, Sequence[str]], style: Style, first: bool) -> str:
+    options = words.ANY_STEP if style.plain else sentences[step.kind]
+    slots = step.slots | {"e": equation(step, style.swap), "r": step.r}
+    return capital(style.starts[not first] + options[style.sentence % len(options)].format_map(slots)) + "."

@@ -24,8 +24,16 @@ COLOURS = ("red", "blue", "green", "white", "black", "yellow")
 TIMES = {2: ("twice", "double", "2 times"), 3: ("three times", "3 times"), 4: ("four times", "4 times")}
 
 EVENT_STARTS = ("", "", "", "then ", "next, ", "after that, ", "later, ")
-FIRST_STARTS = ("", "", "first, ", "to start, ")
-STEP_STARTS = ("", "", "", "then ", "next, ", "so ", "after that, ")
+STARTS = (
+    ("", ""),
+    ("", "then "),
+    ("", "so "),
+    ("", "next, "),
+    ("first, ", "then "),
+    ("first, ", "next, "),
+    ("to start, ", "then "),
+    ("to start, ", "after that, "),
+)
 
 STORY_SENTENCES: dict[str, tuple[str, ...]] = {
     "have": (

@@ -18,7 +18,7 @@ CONTEXT = 512
 
 
 def _default_mixture() -> dict[str, float]:
-    return {"mini-math": 0.7, "mini-code": 0.2, "either-or": 0.1}
+    return {"mini-math": 0.75, "mini-code": 0.15, "either-or": 0.1}
 
 
 @dataclass(frozen=True)
