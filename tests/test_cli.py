@@ -78,6 +78,8 @@ def test_compare_puts_methods_side_by_side(folders: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
     for word in ("vanilla", "euclidean", "slerp", "passes", "differs from the first at"):
         assert word in done.stdout
+    wide = run("compare", "the cat", "-m", folders["llada"], "-n", "16", "-t", "4", COLUMNS="140").stdout
+    assert any("vanilla" in line and "slerp" in line for line in wide.splitlines())
     rows = json.loads(
         run("compare", "the cat", "-m", folders["llada"], "-n", "16", "-t", "4", "--eos", "forbid", "--json").stdout
     )["methods"]
@@ -129,6 +131,13 @@ def test_errors_are_one_line_and_exit_2(
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert not trace.exists()
+
+
+def test_a_trace_that_cannot_be_written_is_said_before_the_work(folders: dict[str, str], tmp_path: Path) -> None:
+    done = run("generate", "x", "-m", folders["llada"], "--trace", str(tmp_path / "no" / "trace.json"))
+    assert done.returncode == 2
+    assert "does not exist" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_unknown_options_exit_2() -> None:

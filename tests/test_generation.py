@@ -192,6 +192,11 @@ def test_a_mask_token_inside_the_prompt_text_is_refused(speaker: Any) -> None:
         softdlm.generate(speaker, f"the {token} cat")
 
 
+def test_a_message_without_content_is_refused(speaker: Any) -> None:
+    with pytest.raises(PromptError, match="a mapping with role and content, not"):
+        softdlm.generate(speaker, [{"role": "user", "text": "hi"}])
+
+
 def test_an_empty_stop_string_is_refused(speaker: Any) -> None:
     with pytest.raises(UsageError, match="stop string must not be empty"):
         softdlm.generate(speaker, "the", stop="")

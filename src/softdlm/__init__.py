@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from softdlm import tasks
     from softdlm.commit import EntropyBound, Factor, Steps, Threshold, TopN
     from softdlm.decode import denoise
     from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
@@ -34,10 +35,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "tasks":
+        return import_module("softdlm.tasks")
     if name not in _HOMES:
         raise AttributeError(f"module 'softdlm' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, "__version__"])
+    return sorted([*_HOMES, "__version__", "tasks"])

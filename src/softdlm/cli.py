@@ -84,6 +84,8 @@ def generate(
     from softdlm.methods import commit_rule, feedback_rule
 
     text = _prompt(prompt)
+    if trace is not None and not trace.parent.is_dir():
+        raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist")
     options: GenerateOptions = {
         "feedback": feedback_rule(method, k, lam),
         "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor),
@@ -163,7 +165,8 @@ def compare(
         return
     from rich.console import Console
 
-    Console().print(comparison(denoiser, {name: answer for name, (answer, _) in runs.items()}))
+    console = Console()
+    console.print(comparison(denoiser, {name: answer for name, (answer, _) in runs.items()}, console.width))
 
 
 @app.command()

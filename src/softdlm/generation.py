@@ -149,8 +149,18 @@ def _text_ids(model: Denoiser, prompt: Any, chat: bool) -> list[int]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     text = prompt
     if chat or not isinstance(prompt, str):
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = _render(tokenizer, messages)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _render(tokenizer: Any, messages: list[Any]) -> str:
+    for message in messages:
+        if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+            raise PromptError(f"a chat message is a mapping with role and content, not {message!r}")
+    try:
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except Exception as error:
+        raise PromptError(f"the chat template refuses these messages: {' '.join(str(error).split())}") from error
 
 
 @dataclass

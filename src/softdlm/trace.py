@@ -76,7 +76,11 @@ class Trace:
         return [self.fill_id if token == self.mask_id else token for token in final[len(self.prompt_ids) :]]
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps({"softdlm_trace": VERSION, **asdict(self)}))
+        """Whole or not at all."""
+        file = Path(path)
+        part = file.with_name(f"{file.name}.part")
+        part.write_text(json.dumps({"softdlm_trace": VERSION, **asdict(self)}))
+        part.replace(file)
 
     @staticmethod
     def load(path: str | Path) -> Trace:

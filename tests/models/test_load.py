@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import softdlm
-from softdlm import CheckpointError, TokenizerError, UsageError
+from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
 from softdlm.models.load import families, read_config
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
@@ -113,6 +113,7 @@ def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"dtype": "int8"}, "not 'int8'"),
+        ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"dtype": "float33"}, "not 'float33'"),
         ({"attention": "causal"}, "attention must be one of auto, full, block-causal, not 'causal'"),
         ({"mask_id": 500}, "mask_id 500 lies outside the vocabulary of 192: pass mask_id="),
@@ -194,6 +195,20 @@ def test_dream_greets_itself_where_no_system_turn_is_given(tmp_path: Path) -> No
     tokenizer = softdlm.load(checkpoint(tmp_path, "dream")).tokenizer
     text = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
     assert text == "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+
+
+def test_llada2_refuses_turns_it_has_no_place_for(tmp_path: Path) -> None:
+    model = softdlm.load(checkpoint(tmp_path, "llada2"))
+    late = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}]
+    for messages in (late, [{"role": "tool", "content": "4"}]):
+        with pytest.raises(PromptError, match="chat template refuses these messages: no place for a turn of"):
+            softdlm.generate(model, messages)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_a_gpu_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(UsageError, match="sees no GPU: use cpu"):
+        softdlm.load(DATA / "llada", device="cuda")
 
 
 def test_the_checkpoints_own_chat_template_goes_first(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_bad_settings_say_what_would_work(setting: str, message: str, unchecked:
 
 def test_settings_replace_a_recipe(tmp_path: Path) -> None:
     recipe = find_recipe("builtin", ["layers=4", "betas=[0.9,0.95]", "ema=0.999", 'mixture={"mini-math":1}'])
-    assert (recipe.layers, recipe.betas, recipe.ema, recipe.width) == (4, (0.9, 0.95), 0.999, 320)
+    assert (recipe.layers, recipe.betas, recipe.ema, recipe.width) == (4, (0.9, 0.95), 0.999, Recipe().width)
     assert json.loads(json.dumps(recipe.record())) == recipe.record()
     with pytest.raises(UsageError, match="one of builtin, toy"):
         find_recipe("large")

@@ -17,7 +17,9 @@ CHAT_TEMPLATE = (
     "{{ '<role>SYSTEM</role>' + system + 'detailed thinking off<|role_end|>' }}"
     "{% for message in messages %}"
     "{% set role = {'user': 'HUMAN', 'assistant': 'ASSISTANT'}.get(message['role']) %}"
-    "{% if role %}{{ '<role>' + role + '</role>' + message['content'] + '<|role_end|>' }}{% endif %}"
+    "{% if role %}{{ '<role>' + role + '</role>' + message['content'] + '<|role_end|>' }}"
+    "{% elif not loop.first or message['role'] != 'system' %}"
+    "{{ raise_exception('no place for a turn of ' + message['role']) }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>' }}{% endif %}"
 )
 

@@ -45,7 +45,7 @@ def load(
     """
     if attention not in get_args(Attention):
         raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = find_device(device)
     number = _dtype(dtype, place)
     folder, commit = resolve(model, revision)
     config = read_config(folder)
@@ -68,6 +68,17 @@ def load(
         max_length=max_length or family.max_length(config),
         source=Source(str(model), family.name, commit),
     )
+
+
+def find_device(device: str | torch.device | None) -> torch.device:
+    """The device asked for, or the first GPU, or the CPU."""
+    try:
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise UsageError(f"unknown device {device!r}: cpu, cuda, cuda:1, mps ...") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees no GPU: use cpu")
+    return place
 
 
 def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str | None]:

@@ -15,6 +15,8 @@ from rich.text import Text
 from softdlm.generation import Generation
 from softdlm.types import Step
 
+COLUMN = 36
+"""Characters that a method's text needs beside others."""
 OPEN, NEW, SOFT, CLOSED = "·", "bold green", "dim yellow", ""
 
 
@@ -73,8 +75,8 @@ def summary(answer: Generation, seconds: float) -> str:
     )
 
 
-def comparison(model: Any, answers: dict[str, Generation]) -> Group:
-    """Methods one under another; tokens that differ from the first method's are marked."""
+def comparison(model: Any, answers: dict[str, Generation], width: int) -> Group:
+    """Methods side by side where there is room, else one under another; tokens unlike the first method's are marked."""
     (_, first), *_ = answers.items()
     panels: list[Any] = []
     table = Table("method", "passes", "tokens", "tokens a pass", "differs from the first at")
@@ -88,7 +90,13 @@ def comparison(model: Any, answers: dict[str, Generation]) -> Group:
         table.add_row(
             name, str(answer.forwards), str(len(answer.ids)), f"{answer.tokens_per_forward:.2f}", where or "—"
         )
-    return Group(*panels, table)
+    if width < COLUMN * len(panels):
+        return Group(*panels, table)
+    columns = Table.grid(*[""] * len(panels), expand=True)
+    for column in columns.columns:
+        column.ratio = 1
+    columns.add_row(*panels)
+    return Group(columns, table)
 
 
 def differences(first: Generation, other: Generation) -> list[int]:

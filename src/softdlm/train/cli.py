@@ -34,8 +34,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Train a masked diffusion language model on the built-in tasks."""
-    import torch
-
+    from softdlm.models.load import find_device
     from softdlm.train.data import default_workers
     from softdlm.train.loop import Run
     from softdlm.train.loop import train as run_training
@@ -43,7 +42,7 @@ def train(
 
     named = [f"{key}={value}" for key, value in (("seed", seed), ("steps", steps)) if value is not None]
     chosen = find_recipe(recipe, [*named, *(settings or ())])
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = find_device(device)
     run = Run(
         out=out,
         device=place,
