@@ -9,6 +9,8 @@ setup: .venv/ready-dev
 
 demo: .venv/ready
 	$(BIN)/python examples/harry_potter.py
+	$(BIN)/softdlm compare --max-new-tokens 64 --tokens-per-step 4 \
+		'Jack buys 3 buttons for $$9 each. He had $$73. How much is left?'
 
 test: lint
 	$(BIN)/pytest -n 2

@@ -24,12 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp("readme"), "llada")
 
 
-def test_the_python_runs(folder: Path, tmp_path: Path) -> None:
+def test_the_python_runs(tmp_path: Path) -> None:
     code = "\n".join(blocks("python"))
-    assert HUB in code
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace(HUB, str(folder))], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "open" in done.stdout
     assert (tmp_path / "trace.json").exists()
@@ -40,6 +37,7 @@ COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if l
 
 def test_there_are_commands() -> None:
     assert len(COMMANDS) >= 4
+    assert any(HUB in command for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -51,7 +49,7 @@ def test_the_commands_run(command: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_demo_shows_what_the_page_shows() -> None:
+def test_the_example_shows_what_the_page_shows() -> None:
     example = Path(__file__).parents[1] / "examples" / "harry_potter.py"
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}

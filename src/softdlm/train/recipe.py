@@ -32,7 +32,7 @@ class Recipe:
     mlp: int = 704
     rope_theta: float = 10_000.0
     """Far above the 128 positions of a row; LLaDA's 500,000 serves contexts that do not occur here."""
-    steps: int = 12_000
+    steps: int = 10_479
     batch: int = 1024
     lr: float = 1.2e-3
     """At the end of the warm-up; from there a cosine to 0."""

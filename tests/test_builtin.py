@@ -1,0 +1,34 @@
+"""The shipped model: small, as its card says, and able to do its sums."""
+
+import hashlib
+import json
+
+import pytest
+
+import softdlm
+from softdlm.models.load import BUILTIN
+from softdlm.train.recipe import RECIPES
+
+LIMIT = 16e6
+
+
+def test_it_is_what_its_card_says() -> None:
+    card = json.loads((BUILTIN / "training.json").read_text())
+    assert hashlib.sha256((BUILTIN / "model.safetensors").read_bytes()).hexdigest() == card["weights_sha256"]
+    assert RECIPES["builtin"].record() == {**card["recipe"], "steps": card["steps"]}
+    assert sum(file.stat().st_size for file in BUILTIN.iterdir()) < LIMIT
+
+
+def test_it_loads_like_llada_and_solves_held_out_problems() -> None:
+    """About 18 of 20 is expected; 14 leaves room for another machine's rounding, not for a broken load."""
+    model = softdlm.load("builtin", device="cpu")
+    assert model.source.family == "llada"
+    task = softdlm.tasks.load_task("mini-math", split="validation", size=20)
+    answers = softdlm.generate(model, [item.prompt for item in task], max_new_tokens=task.max_new_tokens)
+    assert sum(task.score(item, answer.text) for item, answer in zip(task, answers, strict=True)) >= 14
+
+
+@pytest.mark.parametrize("text", ["Zażółć gęślą jaźń\t¡π≈3.14!\n\n  x", "def f(x):\n    return x  # 数"])
+def test_any_text_goes_in_and_out(text: str) -> None:
+    tokenizer = softdlm.load("builtin", device="cpu").tokenizer
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
