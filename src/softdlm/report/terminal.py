@@ -17,14 +17,15 @@ from softdlm.types import Step
 
 COLUMN = 36
 """Characters that a method's text needs beside others."""
-OPEN, NEW, SOFT, CLOSED = "·", "bold green", "dim yellow", ""
+OPEN, END = "·", "∎"
+NEW, SOFT, CLOSED = "bold green", "dim yellow", ""
 
 
-def words(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Tokens as they read on a line; without a tokenizer, their ids."""
-    if tokenizer is None:
-        return [f"{token} " for token in ids]
-    return [tokenizer.decode([token]).replace("\n", "⏎ ") for token in ids]
+def word(model: Any, token: int) -> str:
+    """A token as it reads on a line; without a tokenizer, its id."""
+    if token in model.eos_ids:
+        return END
+    return f"{token} " if model.tokenizer is None else model.tokenizer.decode([token]).replace("\n", "⏎ ")
 
 
 def canvas_text(model: Any, step: Step, row: int) -> Text:
@@ -39,9 +40,9 @@ def canvas_text(model: Any, step: Step, row: int) -> Text:
     line = Text()
     for token, is_open, is_new, candidate, share in zip(ids, open, new, best_ids, best, strict=True):
         if not is_open:
-            line.append(words(model.tokenizer, [token])[0], style=NEW if is_new else CLOSED)
+            line.append(word(model, token), style=NEW if is_new else CLOSED)
         elif share > 0.5:
-            line.append(words(model.tokenizer, [candidate])[0], style=SOFT)
+            line.append(word(model, candidate), style=SOFT)
         else:
             line.append(OPEN, style="dim")
     return line
@@ -83,8 +84,8 @@ def comparison(model: Any, answers: dict[str, Generation], width: int) -> Group:
     for name, answer in answers.items():
         places = differences(first, answer)
         line = Text()
-        for index, word in enumerate(words(model.tokenizer, answer.ids)):
-            line.append(word, style="bold magenta" if index in places else "")
+        for index, token in enumerate(answer.ids):
+            line.append(word(model, token), style="bold magenta" if index in places else "")
         panels.append(Panel(line, title=name, title_align="left"))
         where = ", ".join(map(str, places[:8])) + (f" … ({len(places)})" if len(places) > 8 else "")
         table.add_row(
