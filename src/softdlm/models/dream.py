@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import BOTH_WAYS, Family, Weight, require, setting
+from softdlm.models.family import BOTH_WAYS, SIZES, Family, Weight, require, setting, settings
 
 USABLE_CONTEXT = 2048
 """Prompt and answer together, by the model's own README; config.json repeats the parent model's 131072."""
@@ -47,16 +47,9 @@ def network(config: Mapping[str, Any]) -> Any:
     require(config, hidden_act="silu", use_sliding_window=False, rope_scaling=None)
     return Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=setting(config, "vocab_size"),
-            hidden_size=setting(config, "hidden_size"),
-            intermediate_size=setting(config, "intermediate_size"),
-            num_hidden_layers=setting(config, "num_hidden_layers"),
-            num_attention_heads=setting(config, "num_attention_heads"),
-            num_key_value_heads=setting(config, "num_key_value_heads"),
-            max_position_embeddings=setting(config, "max_position_embeddings"),
-            rms_norm_eps=setting(config, "rms_norm_eps"),
             rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
             tie_word_embeddings=bool(config.get("tie_word_embeddings")),
+            **settings(config, *SIZES),
             **BOTH_WAYS,
         )
     )

@@ -13,6 +13,11 @@ Index = tuple[int | slice, ...]
 
 BOTH_WAYS: dict[str, Any] = {"is_causal": False}
 """The configuration that takes the causal mask off a stock network."""
+SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "rms_norm_eps"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+)
+"""Keys of transformers' own configurations that checkpoints of its making share."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ def require(config: Mapping[str, Any], **expected: Any) -> None:
     for key, wanted in expected.items():
         if key in config and config[key] not in (wanted, None):
             raise CheckpointError(f"config.json says {key} = {config[key]!r}; only {wanted!r} is supported")
+
+
+def settings(config: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Keys that mean the same in the checkpoint's configuration and in the stock one."""
+    return {key: setting(config, key) for key in keys}
 
 
 def setting(config: Mapping[str, Any], *keys: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import BOTH_WAYS, Family, Part, Weight, require, setting
+from softdlm.models.family import BOTH_WAYS, SIZES, Family, Part, Weight, require, setting, settings
 
 TRAINED_BLOCK = 32
 
@@ -59,34 +59,21 @@ def network(config: Mapping[str, Any]) -> Any:
     require(config, use_qk_norm=True, use_rmsnorm=True, rope_scaling=None)
     return Glm4MoeForCausalLM(
         Glm4MoeConfig(
-            vocab_size=setting(config, "vocab_size"),
-            hidden_size=setting(config, "hidden_size"),
-            intermediate_size=setting(config, "intermediate_size"),
-            num_hidden_layers=setting(config, "num_hidden_layers"),
-            num_attention_heads=setting(config, "num_attention_heads"),
-            num_key_value_heads=setting(config, "num_key_value_heads"),
-            max_position_embeddings=setting(config, "max_position_embeddings"),
-            rms_norm_eps=setting(config, "rms_norm_eps"),
             rope_parameters={
                 "rope_type": "default",
                 "rope_theta": float(setting(config, "rope_theta")),
                 "partial_rotary_factor": setting(config, "partial_rotary_factor"),
             },
-            moe_intermediate_size=setting(config, "moe_intermediate_size"),
             n_routed_experts=setting(config, "num_experts"),
-            num_experts_per_tok=setting(config, "num_experts_per_tok"),
             n_shared_experts=setting(config, "num_shared_experts"),
-            n_group=setting(config, "n_group"),
-            topk_group=setting(config, "topk_group"),
-            first_k_dense_replace=setting(config, "first_k_dense_replace"),
-            routed_scaling_factor=setting(config, "routed_scaling_factor"),
-            norm_topk_prob=setting(config, "norm_topk_prob"),
             tie_word_embeddings=bool(config.get("tie_word_embeddings")),
             use_qk_norm=True,
             attention_bias=False,
             num_mtp_layers=0,
+            **settings(config, *SIZES),
             **BOTH_WAYS,
-            **{"head_dim": setting(config, "head_dim")},
+            **settings(config, "head_dim", "moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group"),
+            **settings(config, "first_k_dense_replace", "routed_scaling_factor", "norm_topk_prob"),
         )
     )
 

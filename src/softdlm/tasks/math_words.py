@@ -24,16 +24,9 @@ COLOURS = ("red", "blue", "green", "white", "black", "yellow")
 TIMES = {2: ("twice", "double", "2 times"), 3: ("three times", "3 times"), 4: ("four times", "4 times")}
 
 EVENT_STARTS = ("", "", "", "then ", "next, ", "after that, ", "later, ")
-STARTS = (
-    ("", ""),
-    ("", "then "),
-    ("", "so "),
-    ("", "next, "),
-    ("first, ", "then "),
-    ("first, ", "next, "),
-    ("to start, ", "then "),
-    ("to start, ", "after that, "),
-)
+_FIRST = ("", "", "", "", "first, ", "first, ", "to start, ", "to start, ")
+_LATER = ("", "then ", "so ", "next, ", "then ", "next, ", "then ", "after that, ")
+STARTS = tuple(zip(_FIRST, _LATER, strict=True))
 
 STORY_SENTENCES: dict[str, tuple[str, ...]] = {
     "have": (
