@@ -11,12 +11,14 @@ import pytest
 
 from tests.tokenizers import checkpoint
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+DECODING = (ROOT / "docs" / "decoding.md").read_text()
 HUB = "GSAI-ML/LLaDA-8B-Instruct"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,13 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "open" in done.stdout
     assert (tmp_path / "trace.json").exists()
+
+
+def test_a_rule_of_ones_own_runs_as_the_docs_show() -> None:
+    (code,) = blocks("python", DECODING)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split("(")[0] for line in done.stdout.splitlines()] == ["Mask", "Slerp", "SureSlerp"]
 
 
 COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("softdlm ")]
@@ -50,7 +59,7 @@ def test_the_commands_run(command: str, folder: Path) -> None:
 
 
 def test_the_example_shows_what_the_page_shows() -> None:
-    example = Path(__file__).parents[1] / "examples" / "harry_potter.py"
+    example = ROOT / "examples" / "harry_potter.py"
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
     )
