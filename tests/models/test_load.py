@@ -163,6 +163,11 @@ def test_a_tokenizer_that_contradicts_the_checkpoint_is_refused(tmp_path: Path) 
         softdlm.load(folder, eos_ids=[190])
 
 
+def test_a_mask_that_ends_the_text_is_refused() -> None:
+    with pytest.raises(TokenizerError, match=r"id 181 is both \[MASK\] and an end of text \[181, 190\]"):
+        softdlm.load(DATA / "llada", mask_id=181, eos_ids=[181, 190])
+
+
 def test_a_broken_tokenizer_is_one_line(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "llada")
     (folder / "tokenizer.json").write_text("{}")

@@ -44,6 +44,10 @@ def token_id(tokenizer: Any, token: str) -> int | None:
 
 def check_special_ids(tokenizer: Any, family: Family, mask_id: int, eos_ids: tuple[int, ...]) -> None:
     """A tokenizer that puts [MASK] or EOS elsewhere than the checkpoint would decode to nonsense."""
+    if mask_id in eos_ids:  # as with the tokenizer of LLaDA-2's autoregressive parent, whose end of turn it is
+        raise TokenizerError(
+            f"id {mask_id} is both [MASK] and an end of text {list(eos_ids)}: pass mask_id= or eos_ids="
+        )
     theirs = token_id(tokenizer, family.mask_token)
     if theirs is not None and theirs != mask_id:
         raise TokenizerError(
