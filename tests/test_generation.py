@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -176,6 +177,34 @@ def test_one_bad_prompt_costs_nothing_that_was_done() -> None:
     with pytest.raises(PromptError, match="mask token"):
         softdlm.generate(tiny("llada"), [[3, 4], [5, 187]], on_step=lambda *seen: steps.append(seen))
     assert not steps
+
+
+def test_one_prompt_too_long_costs_nothing_that_was_done() -> None:
+    steps: list[Any] = []
+    with pytest.raises(PromptError, match="take 4101 tokens"):
+        softdlm.generate(
+            tiny("llada"),
+            [[3, 4], [5] * 4097],
+            max_new_tokens=4,
+            batch_size=1,
+            on_step=lambda *seen: steps.append(seen),
+        )
+    assert not steps
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_block_of_no_length_is_refused_by_every_family(family: str) -> None:
+    with pytest.raises(UsageError, match="block_length must be at least 1"):
+        softdlm.generate(tiny(family), [3, 4], block_length=0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_ids_may_be_an_array_or_a_tensor_of_one_dimension() -> None:
+    model = tiny("llada")
+    plain = softdlm.generate(model, [3, 4, 5], max_new_tokens=4)
+    assert softdlm.generate(model, list(numpy.array([3, 4, 5])), max_new_tokens=4) == plain
+    with pytest.raises(PromptError, match="must have one dimension, not 2"):
+        softdlm.generate(model, torch.tensor([[3, 4, 5]]))
 
 
 def test_an_empty_prompt_is_dreams_problem_only(speaker: Any) -> None:

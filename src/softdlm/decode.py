@@ -67,11 +67,12 @@ def denoise(
     """
     if eos not in get_args(EosPolicy):
         raise UsageError(f"eos must be one of {', '.join(get_args(EosPolicy))}, not {eos!r}")
-    if block_length is not None and block_length < 1:
-        raise UsageError(f"block_length must be at least 1, or None for the whole canvas, not {block_length}")
+    check_block_length(block_length)
     if candidates < 1:
         raise UsageError(f"candidates must be at least 1, not {candidates}")
-    _check_canvas(model, canvas)
+    if bool((canvas.open & (canvas.positions < model.first_open) & canvas.real).any()):
+        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
+    check_length(model, int(canvas.real.sum(1).max()))
     choice = Choice(
         mask_id=model.mask_id,
         forbid=_token_ids(model, forbid, eos == "forbid"),
@@ -239,9 +240,11 @@ def _token_ids(model: Denoiser, ids: Sequence[int], with_eos: bool) -> tuple[int
     return chosen
 
 
-def _check_canvas(model: Denoiser, canvas: Canvas) -> None:
-    if bool((canvas.open & (canvas.positions < model.first_open) & canvas.real).any()):
-        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
-    length = int(canvas.real.sum(1).max())
+def check_block_length(block_length: int | None) -> None:
+    if block_length is not None and block_length < 1:
+        raise UsageError(f"block_length must be at least 1, or None for the whole canvas, not {block_length}")
+
+
+def check_length(model: Denoiser, length: int) -> None:
     if model.max_length is not None and length > model.max_length:
         raise PromptError(f"prompt and answer take {length} tokens, the model's context is {model.max_length}")

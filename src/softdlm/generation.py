@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, Unpack, overload
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from softdlm.decode import DecodeOptions, denoise
+from softdlm.decode import DecodeOptions, check_block_length, check_length, denoise
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.trace import Pass, Trace
@@ -91,6 +92,7 @@ def generate(
         raise TokenizerError(f"{model.source.name} has no tokenizer, which stop strings and streamed text need")
     if "" in stops:
         raise UsageError("a stop string must not be empty")
+    check_block_length(options.get("block_length"))
     length = options.get("block_length") if model.blocks_from_zero else None
     answers = [
         Answer(
@@ -106,6 +108,7 @@ def generate(
         for request, each in enumerate(prompts)
     ]
     by_length = sorted(answers, key=lambda answer: answer.length)
+    check_length(model, by_length[-1].length)
     for start in range(0, len(by_length), batch_size):
         _run(model, by_length[start : start + batch_size], early_finish, on_step, options)
     results = [answer.result(options) for answer in answers]
@@ -117,11 +120,13 @@ def is_single(prompt: Prompt | Sequence[Prompt]) -> bool:
         return True
     if not prompt:
         raise UsageError("no prompt was given")
-    return isinstance(prompt[0], Mapping | int)
+    return isinstance(prompt[0], Mapping | Integral)
 
 
 def encode(model: Denoiser, prompt: Prompt, chat: bool = True) -> list[int]:
     """Prompt to ids, checked once for all that a decode would stumble over."""
+    if isinstance(prompt, Tensor) and prompt.ndim != 1:
+        raise PromptError(f"a tensor of ids must have one dimension, not {prompt.ndim}: give a list for many prompts")
     ids = _text_ids(model, prompt, chat) if _is_text(prompt) else [int(token) for token in prompt]  # type: ignore[union-attr]
     outside = [token for token in ids if not 0 <= token < len(model.embedding)]
     if outside:
