@@ -70,8 +70,7 @@ def denoise(
     check_block_length(block_length)
     if candidates < 1:
         raise UsageError(f"candidates must be at least 1, not {candidates}")
-    if bool((canvas.open & (canvas.positions < model.first_open) & canvas.real).any()):
-        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
+    check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
     check_length(model, int(canvas.real.sum(1).max()))
     choice = Choice(
         mask_id=model.mask_id,
@@ -243,6 +242,12 @@ def _token_ids(model: Denoiser, ids: Sequence[int], with_eos: bool) -> tuple[int
 def check_block_length(block_length: int | None) -> None:
     if block_length is not None and block_length < 1:
         raise UsageError(f"block_length must be at least 1, or None for the whole canvas, not {block_length}")
+
+
+def check_start(model: Denoiser, first: int) -> None:
+    """`first` is the first position that is to be predicted: the length of the prompt."""
+    if first < model.first_open:
+        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
 
 
 def check_length(model: Denoiser, length: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from softdlm.decode import DecodeOptions, check_block_length, check_length, denoise
+from softdlm.decode import DecodeOptions, check_block_length, check_length, check_start, denoise
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.trace import Pass, Trace
@@ -136,8 +136,7 @@ def encode(model: Denoiser, prompt: Prompt, chat: bool = True) -> list[int]:
             f"the prompt holds the mask token (id {model.mask_id}) at position {ids.index(model.mask_id)}; "
             "to fill in masks inside a text, give denoise() a Canvas"
         )
-    if len(ids) < model.first_open:
-        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
+    check_start(model, len(ids))
     return ids
 
 

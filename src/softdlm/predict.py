@@ -67,8 +67,8 @@ def predict(
     """One forward pass over the rows that ask for something; only their requested positions see the LM head.
 
     `block_length` is that of the attention pattern; columns from `width` on are seen by no row and left out.
-    A GPU takes all rows at once. A CPU takes them one by one, without padding: it is as fast, and since the rounding
-    of a matrix product depends on its size, the only way for a batch to give the bits that its rows give alone.
+    A GPU takes all rows at once. A CPU takes them one by one, without padding: the rounding of a matrix product depends
+    on its size, so this is how a batch gives the bits that its rows give alone (docs/reproducibility.md has the cost).
     """
     rows = requested.any(1).nonzero().flatten()
     drawn = None if uniforms is None else uniforms.to(embeds.device)
@@ -153,11 +153,11 @@ def _ranking_view(
     With `others` the sum over all tokens but the best, the best has log-probability -log1p(others), which keeps
     an order among confidences that float32 rounds to 1.
     """
-    best, second = _without(scores, (mask_id,)).topk(2, dim=-1).values.unbind(-1)
-    best_id = _without(scores, (mask_id,)).argmax(-1, keepdim=True)
+    top = _without(scores, (mask_id,)).topk(2, dim=-1)
+    best, second = top.values.unbind(-1)
     relative = (scores - best[:, None]).clamp(max=80)
     weights = relative.exp()
-    others = weights.scatter(-1, best_id, 0).sum(-1)
+    others = weights.scatter(-1, top.indices[:, :1], 0).sum(-1)
     log_total = others.log1p()
     log_confidence = relative.gather(-1, token[:, None]).squeeze(-1) - log_total
     surprise = torch.where(weights > 0, weights * -relative, 0).sum(-1)
