@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softdlm.errors import SoftDLMError, UsageError
+from softdlm.evaluate.cli import evaluate, results
 from softdlm.train.cli import train
 
 if TYPE_CHECKING:
@@ -194,6 +195,8 @@ def doctor(as_json: Json = False) -> None:
 
 
 app.command()(train)
+app.command("eval")(evaluate)
+app.command()(results)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from softdlm.errors import UsageError
 from softdlm.tasks import code, either_or, math
 from softdlm.tasks.task import SPLITS, Source, Split, Task, draw_distinct, stream
 
@@ -17,7 +18,7 @@ def load_task(name: str, *, seed: int = 0, size: int | None = None, split: str =
     source, known = _source(name), _split(split)
     size = source.sizes[known] if size is None else size
     if size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
+        raise UsageError(f"size must be at least 1, not {size}")
     if source is either_or.SOURCE and known == "test":
         items = either_or.paper_items(size)
     else:
@@ -32,7 +33,7 @@ def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, st
 
 def _source(name: str) -> Source:
     if name not in _SOURCES:
-        raise ValueError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
+        raise UsageError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
     return _SOURCES[name]
 
 
@@ -40,4 +41,4 @@ def _split(name: str) -> Split:
     for split in SPLITS:
         if split == name:
             return split
-    raise ValueError(f"unknown split {name!r}: one of {', '.join(SPLITS)}")
+    raise UsageError(f"unknown split {name!r}: one of {', '.join(SPLITS)}")
