@@ -235,11 +235,15 @@ def task_record(task: EvalTask) -> dict[str, Any]:
 
 def rule_record(rule: Any) -> dict[str, Any]:
     """A rule's name and settings; one from outside softdlm also by its source, so that editing it is a change."""
-    kind: Any = rule if inspect.isfunction(rule) else type(rule)
-    settings = {field.name: getattr(rule, field.name) for field in fields(rule)} if is_dataclass(rule) else {}
+    plain = inspect.isfunction(rule) and rule.__closure__ is None
+    if not plain and not is_dataclass(rule):
+        raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
+    kind: Any = rule if plain else type(rule)
+    settings = {} if plain else {field.name: getattr(rule, field.name) for field in fields(rule)}
     record = {"rule": kind.__qualname__}
     record |= {name: rule_record(value) if is_dataclass(value) else value for name, value in settings.items()}
-    return record if kind.__module__.startswith("softdlm.") else {**record, "source": short_digest(_source(kind))}
+    ours = (kind.__module__ or "").startswith("softdlm.")
+    return record if ours else {**record, "source": short_digest(_source(kind))}
 
 
 def _source(kind: Any) -> str:
@@ -249,9 +253,7 @@ def _source(kind: Any) -> str:
             return inspect.getsource(place)  # type: ignore[arg-type]
         except (OSError, TypeError):
             continue
-    raise UsageError(
-        f"the source of {kind.__qualname__} cannot be read, so its results could not be told apart: save it"
-    )
+    raise UsageError(f"the source of {kind.__qualname__} cannot be read, so an edit would go unseen: save it in a file")
 
 
 def canonical(value: Any) -> Any:

@@ -199,8 +199,9 @@ def names_in(option: str, text: str) -> tuple[str, ...]:
 
 
 def numbers(option: str, text: str, kind: Callable[[str], Number]) -> tuple[Number, ...]:
+    found = names_in(option, text)
     try:
-        return tuple(kind(word) for word in names_in(option, text))
+        return tuple(map(kind, found))
     except ValueError as error:
         what = "whole numbers" if kind is int else "numbers"
         raise UsageError(f"{option} takes {what} with commas between, not {text!r}") from error

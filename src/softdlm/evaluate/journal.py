@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -103,7 +103,7 @@ class Journal:
             self._file = -1
             self._lock.release()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:

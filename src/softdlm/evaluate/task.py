@@ -11,7 +11,7 @@ from softdlm.evaluate.cell import EosWord, TaskSpec, short_digest
 from softdlm.generation import render_chat
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.load import Checkpoint
-from softdlm.tasks import TASKS, Item, Task, load_task
+from softdlm.tasks import TASKS, Item, Task, load_task, official_size
 from softdlm.tasks.math import final_answer
 
 VERSIONS = {"mini-math": 1, "mini-code": 1, "either-or": 1}
@@ -84,10 +84,11 @@ class BuiltinTask:
         """The official items of a split, the first `limit` of them."""
         if model.tokenizer is None:
             raise TokenizerError(f"{model.source.name} has no tokenizer, which the task {spec.name} needs")
-        task = load_task(spec.name, split=spec.split)
-        turns = [[{"role": "user", "content": item.prompt}] for item in task.items[: spec.limit]]
+        size = official_size(spec.name, spec.split)
+        task = load_task(spec.name, split=spec.split, size=min(size, spec.limit or size))
+        turns = [[{"role": "user", "content": item.prompt}] for item in task]
         prompts = [render_chat(model.tokenizer, turn) for turn in turns]
-        return BuiltinTask(task, tuple(map(Question, task.items, prompts)))
+        return BuiltinTask(task, tuple(map(Question, task, prompts)))
 
     def score(self, item: Question, text: str) -> dict[str, Any]:
         correct = self.task.score(item.source, text)

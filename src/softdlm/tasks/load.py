@@ -26,6 +26,11 @@ def load_task(name: str, *, seed: int = 0, size: int | None = None, split: str =
     return Task(name, known, items, source.max_new_tokens, source.score)
 
 
+def official_size(name: str, split: str = "test") -> int:
+    """How many items the official set of a split has."""
+    return _source(name).sizes[_split(split)]
+
+
 def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, str]]:
     """(prompt, response) pairs without end, never a validation or test problem."""
     return ((item.prompt, item.target) for item in stream(_source(name), seed))
