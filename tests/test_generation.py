@@ -243,6 +243,22 @@ def test_seeded_draws_repeat_and_differ_by_seed() -> None:
     assert one.canvas_ids != other.canvas_ids
 
 
+def test_draws_follow_the_request_number_not_the_place() -> None:
+    options: dict[str, Any] = {"max_new_tokens": 12, "temperature": 1.5, "early_finish": False}
+    prompts = [[3, 4], [3, 4], [5, 6, 7]]
+    first = softdlm.generate(tiny("llada"), prompts, requests=[70, 8, 9], **options)
+    back = softdlm.generate(tiny("llada"), prompts[::-1], requests=[9, 8, 70], batch_size=1, **options)
+    assert [each.canvas_ids for each in first] == [each.canvas_ids for each in back[::-1]]
+    assert first[0].canvas_ids != first[1].canvas_ids
+    heard: list[int] = []
+    softdlm.generate(
+        tiny("llada"), prompts, requests=[70, 8, 9], on_step=lambda _, names: heard.extend(names), **options
+    )
+    assert set(heard) == {70, 8, 9}
+    with pytest.raises(UsageError, match="3 prompts but 2 request numbers"):
+        softdlm.generate(tiny("llada"), prompts, requests=[1, 2])
+
+
 def test_llada2_rounds_its_canvas_up_to_whole_blocks() -> None:
     answer = softdlm.generate(tiny("llada2"), [5, 6, 7], max_new_tokens=10, block_length=8, early_finish=False)
     assert answer.trace.length == 16

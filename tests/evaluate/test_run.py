@@ -1,6 +1,7 @@
 """Runs: resumed they end as undisturbed ones do, and one failure costs one cell."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import softdlm
 from softdlm.errors import ResultsError
 from softdlm.evaluate.cell import Cell, ModelSpec, Rate, TaskSpec
-from softdlm.evaluate.executors import LocalExecutor, batches, request_number
+from softdlm.evaluate.executors import LocalExecutor, answer, batches, request_number
 from softdlm.evaluate.grid import Grid, prompt_lengths
 from softdlm.evaluate.grid import plan as plan_grid
 from softdlm.evaluate.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
@@ -164,6 +165,19 @@ def test_batches_hold_like_lengths_longest_first_and_survive_an_interruption(tin
     assert in_order == sorted(in_order, reverse=True)
     left = set(whole[1][1:] + whole[2])
     assert [[item.id for item in batch] for batch in batches(task, lengths, 3, left)] == [whole[1][1:], whole[2]]
+
+
+def test_seconds_are_shares_of_the_time_spent_by_forwards(tiny: ModelSpec) -> None:
+    model = tiny.load()
+    task = load_eval_task(TaskSpec("mini-math", limit=5), model)
+    one = replace(SLERP, decoding=replace(SLERP.decoding, max_new_tokens=32))
+    start = time.perf_counter()
+    found = list(answer(model, task, one, task.items))
+    spent = time.perf_counter() - start
+    assert len({each.forwards for each in found}) > 1
+    assert spent / 2 < sum(each.seconds for each in found) <= spent
+    rates = [each.seconds / each.forwards for each in found]
+    assert rates == pytest.approx([rates[0]] * 5, rel=0.01)
 
 
 def test_a_model_that_fails_to_load_costs_its_cells_only(tmp_path: Path, tiny: ModelSpec) -> None:

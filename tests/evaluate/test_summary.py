@@ -44,6 +44,14 @@ def test_rows_by_hand(root: Path) -> None:
     assert slerp["tokens_per_forward"] == 2.5
 
 
+def test_recovery_is_of_vanillas_single_tokens_for_every_method(root: Path) -> None:
+    before = [row["recovery"] for row in rows(read(root))]
+    write_cell(root, cell("slerp", softdlm.Slerp(), SINGLE), verdicts(2))
+    single, other, *rest = rows(read(root))
+    assert (other["method"], other["rate"], other["recovery"]) == ("slerp k=3 lam=0.3", "1 a step", 25.0)
+    assert [row["recovery"] for row in (single, *rest)] == before
+
+
 def test_the_table_does_not_depend_on_the_order_of_the_samples(root: Path, tmp_path: Path) -> None:
     shuffled = tmp_path / "shuffled"
     write_cell(shuffled, cell(rate=FOUR), verdicts(3))

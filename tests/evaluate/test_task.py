@@ -77,6 +77,18 @@ def test_without_the_extra_the_remedy_is_said(model: Any, monkeypatch: pytest.Mo
         load_eval_task(TaskSpec("mbpp"), model)
 
 
+def test_the_record_of_a_task_holds_what_the_model_reads() -> None:
+    def record(prompt: str, stop: tuple[str, ...]) -> dict[str, Any]:
+        task: Any = SimpleNamespace(
+            items=[SimpleNamespace(id="a", prompt=prompt, stop=stop)], max_new_tokens=1, eos="allow",
+            score=lambda item, text: {}, protocol=lambda: {"name": "x"},
+        )  # fmt: skip
+        return task_record(task)
+
+    assert record("x", ()) == record("x", ())
+    assert len({str(record(*each)) for each in (("x", ()), ("y", ()), ("x", ("\n",)))}) == 3
+
+
 @pytest.mark.parametrize("ids", [[], ["a", "b", "a"]])
 def test_items_need_ids_of_their_own(ids: list[str]) -> None:
     items = [SimpleNamespace(id=each, prompt="x", stop=()) for each in ids]

@@ -13,7 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from softdlm.commit import CommitRule, Rank
@@ -239,7 +239,7 @@ def rule_record(rule: Any) -> dict[str, Any]:
     if not plain and not is_dataclass(rule):
         raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
     kind: Any = rule if plain else type(rule)
-    settings = {} if plain else {field.name: getattr(rule, field.name) for field in fields(rule)}
+    settings = {name: getattr(rule, name) for name in getattr(kind, "__dataclass_fields__", ())}
     record = {"rule": kind.__qualname__}
     record |= {name: rule_record(value) if is_dataclass(value) else value for name, value in settings.items()}
     ours = (kind.__module__ or "").startswith("softdlm.")
