@@ -39,7 +39,7 @@ TopP = Annotated[float | None, typer.Option(help="Nucleus, with a temperature.")
 Seed = Annotated[int, typer.Option(help="Of the draws, which depend on it and on the item.")]
 Limit = Annotated[int | None, typer.Option(help="The first items of each task only.")]
 Split = Annotated[str, typer.Option(help="Of the built-in tasks: test, validation or train.")]
-BatchSize = Annotated[int | None, typer.Option(help="32 on a GPU and 1 on a CPU by default.")]
+BatchSize = Annotated[int | None, typer.Option(help="32 on a GPU and 4 for each thread of a CPU by default.")]
 Out = Annotated[Path, typer.Option(help="Folder of results; cells found there go on where they stopped.")]
 Executors = Annotated[str, typer.Option("--executor", help="local: this process.")]
 NoSingle = Annotated[bool, typer.Option("--no-single", help="No vanilla at one token a step, so no recovery rates.")]

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
+
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import prompt_lengths
@@ -62,7 +64,8 @@ class Executor(Protocol):
 class LocalExecutor:
     """Cells one after another in this process.
 
-    batch_size None is 32 on a GPU and 1 on a CPU, which takes rows one by one anyway (predict.py).
+    batch_size None is 32 on a GPU. A CPU takes each row by itself, as many at a time as torch has threads: four
+    rows a thread keep them busy when some finish early, and with one thread nothing is gained by a batch.
     """
 
     batch_size: int | None = None
@@ -84,7 +87,8 @@ class LocalExecutor:
         return {"executor": "local", "batch_size": self._size(cell.model)}
 
     def _size(self, spec: ModelSpec) -> int:
-        return self.batch_size or (1 if spec.device == "cpu" else 32)
+        threads = torch.get_num_threads()
+        return self.batch_size or (32 if spec.device != "cpu" else 1 if threads == 1 else min(32, 4 * threads))
 
     def _answers(self, work: Work) -> Iterator[Sample]:
         model = self._model(work.cell.model)
