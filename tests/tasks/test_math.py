@@ -33,7 +33,7 @@ def test_every_equation_holds_within_bounds():
             assert 0 <= r <= LARGEST, item.target
             assert 0 <= min(a, b) <= max(a, b) <= LARGEST + 60, (
                 item.target
-            )  # what a problem asks to reach or had before
+            )  # what is asked for
             assert op != "*" or min(a, b) <= 12
 
 
