@@ -561,7 +561,7 @@ MISTAKES = [
         "evaluate/sandbox.py",
         '"unstarted": ("error"',
         '"unstarted": ("failed"',
-        "tests/evaluate/test_sandbox.py -k start",
+        "tests/evaluate/test_sandbox_choice.py -k start",
     ),
 ]
 
