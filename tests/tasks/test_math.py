@@ -31,9 +31,7 @@ def test_every_equation_holds_within_bounds():
         for a, op, b, r in equations(item):
             assert exact[op](a, b) == r, item.target
             assert 0 <= r <= LARGEST, item.target
-            assert 0 <= min(a, b) <= max(a, b) <= LARGEST + 60, (
-                item.target
-            )  # what is asked for
+            assert 0 <= min(a, b) <= max(a, b) <= LARGEST + 60, item.target  # what is asked for
             assert op != "*" or min(a, b) <= 12
 
 
