@@ -15,7 +15,7 @@ from softdlm.errors import UsageError
 
 if TYPE_CHECKING:
     from softdlm.evaluate.executors import Executor
-    from softdlm.evaluate.grid import Plan
+    from softdlm.evaluate.grid import Grid, Plan
 
 Number = TypeVar("Number", int, float)
 
@@ -43,6 +43,7 @@ BatchSize = Annotated[int | None, typer.Option(help="32 on a GPU and 4 for each 
 Out = Annotated[Path, typer.Option(help="Folder of results; cells found there go on where they stopped.")]
 Executors = Annotated[str, typer.Option("--executor", help="local: this process.")]
 NoSingle = Annotated[bool, typer.Option("--no-single", help="No vanilla at one token a step, so no recovery rates.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw accuracy against passes to this file (png, svg, pdf).")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -79,6 +80,7 @@ def evaluate(
     executor: Executors = "local",
     no_single: NoSingle = False,
     out: Out = Path("results"),
+    plot: Plot = None,
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
@@ -110,10 +112,15 @@ def evaluate(
         seed=seed,
         single=not no_single,
     )
+    if plot is not None:
+        check_plot(plot, grid)
     workers = find_executor(executor, batch_size)
     chosen = plan(grid)
     failed = carry_out(chosen, out, workers)
-    show([out / each.key for each in chosen.cells], as_json=as_json, as_markdown=markdown, failed=failed)
+    folders = [out / each.key for each in chosen.cells]
+    show(folders, as_json=as_json, as_markdown=markdown, failed=failed)
+    if plot is not None:
+        draw(folders, plot)
     if failed:
         raise typer.Exit(1)
 
@@ -168,6 +175,23 @@ def show(
     else:
         for title, lines in tables(found, cells=cells):
             print_titled(title, lines)
+
+
+def check_plot(file: Path, grid: Grid) -> None:
+    """Said before an hour of decoding, not after it."""
+    from softdlm.report.figures import check_format
+
+    check_format(file)
+    if len(grid.models) * len(grid.tasks) > 1:
+        raise UsageError(f"--plot {file} draws one model on one task: give a single --model and --task with it")
+
+
+def draw(folders: Sequence[Path], file: Path) -> None:
+    from softdlm.evaluate.journal import MANIFEST
+    from softdlm.evaluate.summary import Result, rows
+    from softdlm.report.figures import draw_results
+
+    draw_results(rows([Result.read(folder) for folder in folders if (folder / MANIFEST).exists()]), file)
 
 
 def find_executor(name: str, batch_size: int | None) -> Executor:

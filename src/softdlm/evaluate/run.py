@@ -41,9 +41,14 @@ class Progress:
     def __str__(self) -> str:
         left = time.strftime("%H:%M:%S", time.gmtime(self.seconds_left))
         return (
-            f"cell {self.cell}/{self.cells}  {self.label}  {self.done}/{self.items}"
+            f"{bar(self.done / self.items)} cell {self.cell}/{self.cells}  {self.label}  {self.done}/{self.items}"
             f"  {100 * self.correct / self.done:.1f} % right  {self.items_per_second:.2f} items/s  {left} left"
         )
+
+
+def bar(share: float, width: int = 12) -> str:
+    full = int(share * width)
+    return "█" * full + "░" * (width - full)
 
 
 Report = Callable[[Progress], None]

@@ -130,6 +130,7 @@ def _row(result: Result, vanilla: Result | None, single: Result | None) -> Row:
         "tokens_per_forward": effort.tokens_per_forward,
         "tokens_per_second": effort.tokens_per_second,
         "seconds": effort.seconds,
+        "is_single": result.is_single,
         "cell": result.folder.name,
     }
 
