@@ -226,14 +226,7 @@ def tables(result: Result) -> dict[str, list[dict[str, Any]]]:
     if name == "joint":
         return {row["prompt"]: _joint_table(row) for row in rows}
     if name == "geometry":
-        by_rule = ("angle_share", "norm_ratio", "below_both")
-        plain = [{key: value for key, value in row.items() if key not in by_rule} for row in rows]
-        soft = [
-            {"task": row["task"], "rule": rule} | {key: row[key][rule] for key in by_rule}
-            for row in rows
-            for rule in row["angle_share"]
-        ]
-        return {"candidates, aggregate and [MASK]": plain, "soft tokens": soft}
+        return _geometry_tables(rows)
     return {name: rows}
 
 
@@ -242,6 +235,16 @@ def _joint_table(row: dict[str, Any]) -> list[dict[str, Any]]:
         {"": method} | dict(zip(row["combinations"], values, strict=True)) | {"other": 1 - sum(values)}
         for method, values in row["probability"].items()
     ]
+
+
+def _geometry_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    by_rule = ("angle_share", "norm_ratio", "below_both")
+    ends, soft = [], []
+    for row in rows:
+        shape, head = row.pop("shape"), dict(row)
+        ends.append(head | {key: value for key, value in shape.items() if key not in by_rule})
+        soft += [head | {"rule": rule} | {key: shape[key][rule] for key in by_rule} for rule in shape["norm_ratio"]]
+    return {"candidates, aggregate and [MASK]": ends, "soft tokens": soft}
 
 
 class Progress:

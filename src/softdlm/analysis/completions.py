@@ -92,7 +92,7 @@ def spans_of(completion: Completion, mask_id: int) -> Iterator[Span]:
     ids = [*completion.prompt, *completion.answer, *completion.tail]
     for length in LENGTHS:
         room = len(completion.answer) - length
-        starts = [round(room * (place + 1) / (PLACES + 1)) for place in range(PLACES)] if room >= 0 else []
+        starts = [(room + 1) * (place + 1) // (PLACES + 1) for place in range(PLACES)] if room >= 0 else []
         for start in dict.fromkeys(starts):
             yield Span.inside(ids, len(completion.prompt) + start, length, mask_id)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import fsum
 from typing import Unpack
 
@@ -22,11 +22,9 @@ from softdlm.types import Context, Embeddings, Prediction, Step
 
 
 @dataclass(frozen=True)
-class Row:
-    """Means over the open positions met while decoding one item; per rule where a soft token is involved."""
+class Shape:
+    """Means over open positions; by rule where a soft token is involved."""
 
-    task: str
-    item: str
     positions: int
     candidate_cosine: float
     """Between the candidates, pairwise (Table 3)."""
@@ -44,8 +42,22 @@ class Row:
     """Share of positions where the soft token is shorter than [MASK] and than the aggregate."""
 
 
-Summary = Row
-"""The same numbers over all positions of a task; `item` says how many items."""
+@dataclass(frozen=True)
+class Row:
+    """One item: the open positions met while it was decoded."""
+
+    task: str
+    item: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All positions of a task's items, each counting the same."""
+
+    task: str
+    items: int
+    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,8 @@ def measure(
         "on_step": look,
     }
     decode(model, batch, **watched)
-    return [_row(question, torch.cat(values, 1), rules) for question, values in zip(batch, seen, strict=True)]
+    shapes = [_shape(torch.cat(values, 1), rules) for values in seen]
+    return [Row(question.task, question.item, shape) for question, shape in zip(batch, shapes, strict=True)]
 
 
 def _values(
@@ -133,34 +146,34 @@ def degrees(vectors: Float[Tensor, "N D"], axis: Float[Tensor, "D"]) -> Float[Te
     return cosine_similarity(vectors, axis[None]).clamp(-1, 1).arccos().rad2deg()
 
 
-def _row(question: Question, values: Float[Tensor, "W N"], rules: Rules) -> Row:
-    count = values.shape[1]
-    means = (values.sum(1) / max(count, 1)).tolist()
+def _shape(values: Float[Tensor, "W N"], rules: Rules) -> Shape:
+    means = (values.sum(1) / max(values.shape[1], 1)).tolist()
     shares, ratios, below = (dict(zip(rules, means[start::3], strict=True)) for start in (4, 5, 6))
-    cosine, aggregate_cosine, angle, norm = means[:4]
-    return Row(question.task, question.item, count, cosine, aggregate_cosine, angle, norm, shares, ratios, below)
+    return Shape(values.shape[1], *means[:4], angle_share=shares, norm_ratio=ratios, below_both=below)
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
-    return [_pool([row for row in rows if row.task == task]) for task in dict.fromkeys(row.task for row in rows)]
+    tasks = {task: [row.shape for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
+    return [Summary(task, len(shapes), pool(shapes)) for task, shapes in tasks.items()]
 
 
-def _pool(rows: Sequence[Row]) -> Summary:
-    """Every position counts the same."""
-    positions = sum(row.positions for row in rows)
+def pool(shapes: Sequence[Shape]) -> Shape:
+    """The means over all positions of several shapes."""
+    positions = sum(shape.positions for shape in shapes)
 
-    def pooled(values: Sequence[float]) -> float:
-        return fsum(value * row.positions for value, row in zip(values, rows, strict=True)) / max(positions, 1)
+    def mean(values: Iterable[float]) -> float:
+        return fsum(value * shape.positions for value, shape in zip(values, shapes, strict=True)) / max(positions, 1)
 
-    plain = ("candidate_cosine", "aggregate_cosine", "angle", "norm")
-    by_rule = ("angle_share", "norm_ratio", "below_both")
-    return replace(
-        rows[0],
-        item=f"{len(rows)} items",
-        positions=positions,
-        **{name: pooled([getattr(row, name) for row in rows]) for name in plain},
-        **{
-            name: {rule: pooled([getattr(row, name)[rule] for row in rows]) for rule in getattr(rows[0], name)}
-            for name in by_rule
-        },
+    def by_rule(tables: Sequence[dict[str, float]]) -> dict[str, float]:
+        return {rule: mean(table[rule] for table in tables) for rule in tables[0]}
+
+    return Shape(
+        positions,
+        mean(shape.candidate_cosine for shape in shapes),
+        mean(shape.aggregate_cosine for shape in shapes),
+        mean(shape.angle for shape in shapes),
+        mean(shape.norm for shape in shapes),
+        by_rule([shape.angle_share for shape in shapes]),
+        by_rule([shape.norm_ratio for shape in shapes]),
+        by_rule([shape.below_both for shape in shapes]),
     )

@@ -20,7 +20,8 @@ from softdlm.tasks import load_task
 class Question:
     task: str
     item: str
-    prompt: str
+    prompt: str | Sequence[int]
+    """Text, a user's turn; or ids."""
     max_new_tokens: int
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 def print_rows(rows: Sequence[Mapping[str, Any]], digits: int | None = None, title: str | None = None) -> None:
     """One column per key of the first row; numbers to the right, fractions with so many digits, None as a dash."""
     table = Table(title=title)
-    for name, value in rows[0].items():
-        number = isinstance(value, int | float)
+    for name in rows[0]:
+        number = any(isinstance(row.get(name), int | float) for row in rows)
         first = name == next(iter(rows[0]))
         table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=first)
     for row in rows:
