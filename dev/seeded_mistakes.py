@@ -547,7 +547,7 @@ MISTAKES = [
         "analysis/joint.py",
         'if order == "average":',
         'if order != "average":',
-        "tests/analysis/test_joint.py tests/analysis/test_cli.py",
+        "tests/analysis/test_joint.py",
     ),
     Mistake(
         "completions: the surest position first",

@@ -129,3 +129,33 @@ def product(marginals: Sequence[Distribution], answers: Sequence[tuple[int, ...]
         answer: math.prod(marginal[token] for marginal, token in zip(marginals, answer, strict=True))
         for answer in answers
     }
+
+
+def order_averaged(predict: Predict, answer: tuple[int, ...]) -> float:
+    """Appendix D.3 as printed: every order by itself, every step a pass of its own."""
+    orders = list(itertools.permutations(range(len(answer))))
+    total = 0.0
+    for order in orders:
+        filling: list[int | None] = [None] * len(answer)
+        chain = 1.0
+        for position in order:
+            chain *= predict(position, filling)[answer[position]]
+            filling[position] = answer[position]
+        total += chain
+    return total / len(orders)
+
+
+def surest(predict: Predict, filling: list[int | None], mask_id: int) -> int:
+    """The open position with the highest maximum token probability."""
+    open = [position for position, token in enumerate(filling) if token is None]
+    return max(open, key=lambda position: top(predict(position, filling), 1, [mask_id])[0][1])
+
+
+def confidence_ordered(predict: Predict, answer: tuple[int, ...], mask_id: int) -> float:
+    filling: list[int | None] = [None] * len(answer)
+    chain = 1.0
+    while None in filling:
+        position = surest(predict, filling, mask_id)
+        chain *= predict(position, filling)[answer[position]]
+        filling[position] = answer[position]
+    return chain

@@ -49,7 +49,10 @@ def test_prompts_on_every_format(folder: Path, family: str) -> None:
     assert [(row["rule"], row["prompts"]) for row in table4["summary"]] == [(rule, 1) for rule in FIVE]
     figure1 = found("joint", *model, "--prompts", folder / "pairs.jsonl", "--limit", 1, "--order", "confidence")
     assert list(figure1["rows"][0]["probability"]) == ["sequential", *FIVE]
-    assert figure1["settings"]["order"] == "confidence"
+    assert (figure1["settings"]["order"], figure1["settings"]["chat"]) == ("confidence", False)
+    chat = found("joint", *model, "--prompts", folder / "pairs.jsonl", "--limit", 1, "--chat")
+    assert chat["settings"]["chat"]
+    assert chat["rows"][0]["probability"] != figure1["rows"][0]["probability"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -26,28 +26,12 @@ RULES: dict[str, FeedbackRule] = {
 Answer = tuple[int, ...]
 
 
-def surest(predict: Predict, filling: list[int | None], mask_id: int) -> int:
-    """The open position with the highest maximum token probability."""
-    open = [position for position, token in enumerate(filling) if token is None]
-    return max(open, key=lambda position: exact.top(predict(position, filling), 1, [mask_id])[0][1])
-
-
-def naive_sequential(predict: Predict, answer: Answer, mask_id: int) -> float:
-    filling: list[int | None] = [None] * len(answer)
-    chain = 1.0
-    while None in filling:
-        position = surest(predict, filling, mask_id)
-        chain *= predict(position, filling)[answer[position]]
-        filling[position] = answer[position]
-    return chain
-
-
 def naive_beam(predict: Predict, masks: int, special: Collection[int], r: int, mask_id: int) -> set[Answer]:
     beam: list[tuple[list[int | None], float]] = [([None] * masks, 1.0)]
     for _ in range(masks):
         grown = []
         for filling, score in beam:
-            position = surest(predict, filling, mask_id)
+            position = exact.surest(predict, filling, mask_id)
             for token, share in exact.top(predict(position, filling), r, list(special)):
                 grown.append(([*filling[:position], token, *filling[position + 1 :]], score * share))
         beam = sorted(grown, key=lambda each: -each[1])[: r**2]
@@ -97,7 +81,7 @@ def test_naive_loops_over_a_network(family: str) -> None:
     assert not special & set(itertools.chain(*answers))
 
     reference = completions.confidence_ordered(model, case.span, answers, batch_size=3).exp().tolist()
-    assert reference == pytest.approx([naive_sequential(predict, each, mask_id) for each in answers], rel=1e-6)
+    assert reference == pytest.approx([exact.confidence_ordered(predict, each, mask_id) for each in answers], rel=1e-6)
 
 
 def test_equal_beginnings_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

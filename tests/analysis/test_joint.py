@@ -1,13 +1,17 @@
 """Figure 1 on the prompt's own toy, in closed form."""
 
 import pytest
+import torch
 
 import softdlm
 from softdlm.analysis import joint
+from softdlm.analysis.consistency import recombinations
 from softdlm.analysis.prompts import Case
 from softdlm.analysis.spans import Span
 from softdlm.errors import UsageError
 from softdlm.models.toy import JointDenoiser, harry_potter
+from tests.analysis import exact
+from tests.conftest import tiny
 
 
 def case_of(model: JointDenoiser) -> Case:
@@ -29,6 +33,18 @@ def test_sequential_is_the_joint_and_parallel_the_product_of_marginals(order: jo
     assert row.probability["vanilla"] == pytest.approx(parallel, abs=1e-6)
     assert row.probability["slerp"][0] > row.probability["vanilla"][0]
     assert row.probability["slerp"][1] + row.probability["slerp"][2] < parallel[1] + parallel[2]
+
+
+@pytest.mark.parametrize("order", ["average", "confidence"])
+def test_the_order_matters_to_a_network(order: joint.Order) -> None:
+    model, case = tiny("llada", torch.float64), exact.network_case("llada")
+    row = joint.measure(model, case, {"vanilla": softdlm.Mask()}, order=order)
+    predict, answers = exact.network("llada", case.span), recombinations(case.a, case.b)
+    average = [exact.order_averaged(predict, answer) for answer in answers]
+    confident = [exact.confidence_ordered(predict, answer, model.mask_id) for answer in answers]
+    expected = {"average": average, "confidence": confident}[order]
+    assert row.probability["sequential"] == pytest.approx(expected, rel=1e-6)
+    assert average != pytest.approx(confident, rel=1e-2)
 
 
 def test_orders_and_prompts_that_do_not_fit_are_refused() -> None:

@@ -88,6 +88,9 @@ def test_naive_loops_over_a_network(family: str) -> None:
             assert row.additive[name][position] == pytest.approx(exact.js(soft, add), abs=1e-6)
             assert row.multiplicative[name][position] == pytest.approx(exact.js(soft, mult), abs=1e-6)
             assert abs(row.additive[name][position] - row.multiplicative[name][position]) > 1e-5
+            own: Weights = [[(None, 1.0)] if place == position else each for place, each in enumerate(weights)]
+            masked = exact.js(soft, naive_references(predict, own, position)[0])
+            assert abs(row.additive[name][position] - masked) > 1e-5, "the queried position makes no difference here"
 
 
 def soft_vector(

@@ -76,7 +76,7 @@ def mixtures_plan(
     def measure(case: Case) -> mixtures.Row:
         return mixtures.measure(model, case, rules, k=k, lam=lam, batch_size=batch_size)
 
-    settings = _settings(model, "mixtures", rules, cases) | {"k": k, "lam": lam}
+    settings = _settings(model, "mixtures", rules, cases) | _wording(cases) | {"k": k, "lam": lam}
     return Plan(settings, len(cases), mixtures.Row, _each(measure, cases), mixtures.summarise)
 
 
@@ -89,7 +89,8 @@ def consistency_plan(
     def measure(case: Case) -> consistency.Row:
         return consistency.measure(model, case, rules, batch_size=batch_size)
 
-    settings = _settings(model, "consistency", rules, fitting) | {"qualify": len(fitting), "of": len(cases)}
+    counts = {"qualify": len(fitting), "of": len(cases)}
+    settings = _settings(model, "consistency", rules, fitting) | _wording(cases) | counts
     return Plan(settings, len(fitting), consistency.Row, _each(measure, fitting), consistency.summarise)
 
 
@@ -102,7 +103,7 @@ def joint_plan(
     def measure(case: Case) -> joint.Row:
         return joint.measure(model, case, rules, order=order, batch_size=batch_size)
 
-    settings = _settings(model, "joint", rules, cases) | {"order": order}
+    settings = _settings(model, "joint", rules, cases) | _wording(cases) | {"order": order}
     return Plan(settings, len(cases), joint.Row, _each(measure, cases), joint.summarise)
 
 
@@ -144,7 +145,9 @@ def completions_plan(
         for completion in complete(model, batch, **options):
             yield completions.measure(model, completion, rules)
 
-    settings = _settings(model, "completions", rules, questions, options)
+    spans = {"lengths": list(completions.LENGTHS), "places": completions.PLACES}
+    support = {"support": list(completions.SUPPORT), "top": completions.TOP}
+    settings = _settings(model, "completions", rules, questions, options) | spans | support
     return Plan(
         settings, len(questions), completions.Row, _batched(measure, questions, batch_size), completions.summarise
     )
@@ -158,6 +161,10 @@ def _batched(
     measure: Callable[[list[Question]], Iterable[R]], questions: Sequence[Question], batch_size: int
 ) -> Callable[[int], Iterator[R]]:
     return lambda done: (row for batch in batches(questions[done:], batch_size) for row in measure(batch))
+
+
+def _wording(cases: Sequence[Case]) -> dict[str, Any]:
+    return {"chat": any(case.chat for case in cases)}
 
 
 def _settings(

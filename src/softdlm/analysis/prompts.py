@@ -39,6 +39,8 @@ class Case:
     span: Span
     a: Answer
     b: Answer
+    chat: bool = False
+    """Whether the prompt stands inside the chat template."""
 
     @property
     def qualifies(self) -> bool:
@@ -70,7 +72,7 @@ def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False) -> Ca
     a, b = (
         tuple(tokenizer(prompt.lead + text, add_special_tokens=False)["input_ids"]) for text in (prompt.a, prompt.b)
     )
-    return Case(prompt.prompt, Span.after(ids, prompt.masks, model.mask_id), a, b)
+    return Case(prompt.prompt, Span.after(ids, prompt.masks, model.mask_id), a, b, chat)
 
 
 def encode_cases(model: Denoiser, prompts: Sequence[Alternatives], chat: bool = False) -> list[Case]:
