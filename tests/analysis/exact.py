@@ -36,8 +36,8 @@ def toy() -> JointDenoiser:
 
 def toy_case(a: str = "a p x", b: str = "b q y") -> Case:
     model = toy()
-    ids = [tuple(model.words.index(word) for word in answer.split()) for answer in (a, b)]
-    return Case(PROMPT, Span.after(model.prompt_ids, 3, model.mask_id), *ids)
+    first, second = (tuple(model.words.index(word) for word in answer.split()) for answer in (a, b))
+    return Case(PROMPT, Span.after(model.prompt_ids, 3, model.mask_id), first, second)
 
 
 class Table:
