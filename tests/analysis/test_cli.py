@@ -107,6 +107,7 @@ def test_figure_1_on_the_built_in_model() -> None:
         (["mixtures", "--k", "40"], UsageError, "k=40 over 3 masks makes 68921 realisations"),
         (["mixtures", "--model", str(DATA / "dream")], TokenizerError, "has no tokenizer"),
         (["joint", "--order", "random"], UsageError, "order must be one of average, confidence"),
+        (["geometry", "--batch-size", "0", "--limit", "1"], UsageError, "batch_size must be at least 1, not 0"),
         (["geometry", "--tasks", "maths"], UsageError, "unknown task 'maths'"),
         (["agreement", "--split", "tests"], UsageError, "unknown split 'tests'"),
         (["completions", "-t", "0"], UsageError, "tokens per step n must be at least 1, not 0"),

@@ -49,6 +49,9 @@ RuleNames = Annotated[str, typer.Option("--rules", help="Feedback rules by name,
 Chat = Annotated[bool, typer.Option("--chat", help="Prompts inside the chat template; raw text by default.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Raw text: no chat template.")]
 Rows = Annotated[int, typer.Option("--batch-size", help="Rows in a forward pass.")]
+AtOnce = Annotated[
+    int | None, typer.Option("--batch-size", help="Prompts decoded at once: 16 on a GPU, 1 on a CPU by default.")
+]
 Out = Annotated[Path | None, typer.Option(help="Keep every row here, as JSON lines; an unfinished file is continued.")]
 Tasks = Annotated[str, typer.Option(help="Built-in tasks, commas between.")]
 Split = Annotated[str, typer.Option(help="Of the tasks: test, validation or train.")]
@@ -119,7 +122,7 @@ def geometry(
     line_k: Annotated[int, typer.Option(help="Candidates of appendix B.1.")] = 4,
     lam: Annotated[float, typer.Option("--lam", help="Strength of appendix B.1.")] = 0.5,
     method: Method = "slerp", tokens_per_step: PerStep = 2, eos: Eos = "allow", raw: Raw = False,
-    batch_size: Rows = 16, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
     out: Out = None,
 ) -> None:  # fmt: skip
@@ -129,7 +132,9 @@ def geometry(
     chosen, options = _rules(rules, line_k, lam), _options(method, tokens_per_step, eos, raw)
     questions = _questions(tasks, split, prompts, limit, max_new_tokens)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    plan = geometry_plan(denoiser, questions, chosen, options, k=k, line_k=line_k, batch_size=batch_size)
+    plan = geometry_plan(
+        denoiser, questions, chosen, options, k=k, line_k=line_k, batch_size=_at_once(denoiser, batch_size)
+    )
     _finish(denoiser, plan, out, as_json)
 
 
@@ -138,7 +143,7 @@ def completions(
     model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
     prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = ALL,
     k: K = 4, lam: Lam = 0.3, method: Method = "vanilla", tokens_per_step: PerStep = 1, eos: Eos = "allow",
-    raw: Raw = False, batch_size: Rows = 16, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    raw: Raw = False, batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
     out: Out = None,
 ) -> None:  # fmt: skip
@@ -150,7 +155,8 @@ def completions(
     options = _options(method, tokens_per_step, eos, raw)
     questions = _questions(tasks, split, prompts, limit, max_new_tokens)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    _finish(denoiser, completions_plan(denoiser, questions, chosen, options, batch_size=batch_size), out, as_json, 6)
+    plan = completions_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
+    _finish(denoiser, plan, out, as_json, digits=6)
 
 
 @app.command()
@@ -158,7 +164,7 @@ def agreement(
     model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
     prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
     k: K = 3, lam: Lam = 0.3, tokens_per_step: PerStep = 4, eos: Eos = "allow", raw: Raw = False,
-    batch_size: Rows = 16, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
     out: Out = None,
 ) -> None:  # fmt: skip
@@ -168,7 +174,8 @@ def agreement(
     chosen, options = _rules(rules, k, lam), _options("vanilla", tokens_per_step, eos, raw)
     questions = _questions(tasks, split, prompts, limit, max_new_tokens)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    _finish(denoiser, agreement_plan(denoiser, questions, chosen, options, batch_size=batch_size), out, as_json)
+    plan = agreement_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
+    _finish(denoiser, plan, out, as_json)
 
 
 def _rules(names: str, k: int, lam: float) -> dict[str, FeedbackRule]:
@@ -200,6 +207,11 @@ def _questions(
         return read_questions(prompts, max_new_tokens)[:limit]
     names = [name.strip() for name in tasks.split(",")]
     return [each for name in names for each in task_questions(name, limit, split, max_new_tokens)]
+
+
+def _at_once(model: Any, batch_size: int | None) -> int:
+    """A CPU computes rows one by one in any case, and then shows and keeps each as soon as it is done."""
+    return batch_size if batch_size is not None else 1 if model.device.type == "cpu" else 16
 
 
 def _check_limit(limit: int | None) -> None:
