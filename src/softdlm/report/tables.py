@@ -14,15 +14,15 @@ WIDE = 1000
 """Columns of a screen on which nothing need be broken."""
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """One column per key of the first row; numbers to the right."""
-    table = Table()
-    for name, value in rows[0].items():
-        number = isinstance(value, int | float)
+def print_rows(rows: Sequence[Mapping[str, Any]], digits: int | None = None, title: str | None = None) -> None:
+    """One column per key of the first row; numbers to the right, fractions with so many digits, None as a dash."""
+    table = Table(title=title)
+    for name in rows[0]:
+        number = any(isinstance(row.get(name), int | float) for row in rows)
         first = name == next(iter(rows[0]))
         table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=first)
     for row in rows:
-        table.add_row(*map(str, row.values()))
+        table.add_row(*(_cell(value, digits) for value in row.values()))
     Console().print(table)
 
 
@@ -48,3 +48,9 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _escape(value: str) -> str:
     return value.replace("|", "\\|")
+
+
+def _cell(value: Any, digits: int | None) -> str:
+    if value is None:
+        return "—"
+    return f"{value:.{digits}f}" if digits is not None and isinstance(value, float) else str(value)
