@@ -27,3 +27,7 @@ class PromptError(SoftDLMError, ValueError):
 
 class SandboxError(SoftDLMError):
     """Generated code cannot be run safely here, or could not be run at all."""
+
+
+class ClusterError(SoftDLMError):
+    """A cluster that cannot be reached, or that has no room for the workers it was asked for."""

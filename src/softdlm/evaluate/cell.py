@@ -60,8 +60,11 @@ class ModelSpec:
             raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {self.attention!r}")
 
     @staticmethod
-    def of(name: str, *, device: str | None = None, dtype: str | None = None, **rest: Any) -> ModelSpec:
-        place = find_device(device)
+    def of(
+        name: str, *, device: str | None = None, dtype: str | None = None, here: bool = True, **rest: Any
+    ) -> ModelSpec:
+        """Not `here`: a cluster's workers will load it, and this machine need not have the device."""
+        place = find_device(device, here=here)
         return ModelSpec(name, str(place), str(find_dtype(dtype, place)).removeprefix("torch."), **rest)
 
     def checkpoint(self) -> Checkpoint:

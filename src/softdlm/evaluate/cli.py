@@ -41,7 +41,11 @@ Limit = Annotated[int | None, typer.Option(help="The first items of each task on
 Split = Annotated[str, typer.Option(help="Of the built-in tasks: test, validation or train.")]
 BatchSize = Annotated[int | None, typer.Option(help="32 on a GPU and 4 for each thread of a CPU by default.")]
 Out = Annotated[Path, typer.Option(help="Folder of results; cells found there go on where they stopped.")]
-Executors = Annotated[str, typer.Option("--executor", help="local: this process.")]
+Executors = Annotated[str, typer.Option("--executor", help="local: this process. ray: actors, one per GPU or core.")]
+RayAddress = Annotated[
+    str | None, typer.Option(help="ray://host:10001, host:6379 or auto; a cluster of its own without.")
+]
+Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray; all GPUs, or cores, by default.")]
 NoSingle = Annotated[bool, typer.Option("--no-single", help="No vanilla at one token a step, so no recovery rates.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw accuracy against passes to this file (png, svg, pdf).")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
@@ -78,6 +82,8 @@ def evaluate(
     eos_ids: Annotated[str | None, typer.Option(help="Override the checkpoint's, for one model; EOS first.")] = None,
     batch_size: BatchSize = None,
     executor: Executors = "local",
+    ray_address: RayAddress = None,
+    workers: Workers = None,
     no_single: NoSingle = False,
     out: Out = Path("results"),
     plot: Plot = None,
@@ -93,7 +99,10 @@ def evaluate(
     own: dict[str, Any] = {"revision": revision, "mask_id": mask_id, "eos_ids": ends}
     if len(names) > 1 and any(value is not None for value in own.values()):
         raise UsageError("--revision, --mask-id and --eos-ids are one model's: give a single --model with them")
-    specs = [ModelSpec.of(name, device=device, dtype=dtype, attention=attention, **own) for name in names]
+    specs = [
+        ModelSpec.of(name, device=device, dtype=dtype, attention=attention, here=ray_address is None, **own)
+        for name in names
+    ]
     grid = Grid(
         models=tuple(specs),
         tasks=tuple(TaskSpec(name, split, limit, data_dir) for name in names_in("--task", task)),
@@ -114,9 +123,10 @@ def evaluate(
     )
     if plot is not None:
         check_plot(plot, grid)
-    workers = find_executor(executor, batch_size)
+    on_gpu = any(spec.device.startswith("cuda") for spec in specs)
+    executes = find_executor(executor, batch_size, ray_address, workers, on_gpu)
     chosen = plan(grid)
-    failed = carry_out(chosen, out, workers)
+    failed = carry_out(chosen, out, executes)
     folders = [out / each.key for each in chosen.cells]
     show(folders, as_json=as_json, as_markdown=markdown, failed=failed)
     if plot is not None:
@@ -194,11 +204,18 @@ def draw(folders: Sequence[Path], file: Path) -> None:
     draw_results(rows([Result.read(folder) for folder in folders if (folder / MANIFEST).exists()]), file)
 
 
-def find_executor(name: str, batch_size: int | None) -> Executor:
+def find_executor(
+    name: str, batch_size: int | None, ray_address: str | None = None, workers: int | None = None, on_gpu: bool = False
+) -> Executor:
     from softdlm.evaluate.executors import LocalExecutor
+    from softdlm.evaluate.ray_executor import RayExecutor
 
-    if name != "local":
-        raise UsageError(f"unknown executor {name!r}: local is the one there is")
+    if name not in ("local", "ray"):
+        raise UsageError(f"unknown executor {name!r}: local or ray")
+    if name == "ray":
+        return RayExecutor(ray_address, workers, batch_size, on_gpu)
+    if ray_address is not None or workers is not None:
+        raise UsageError("--ray-address and --workers are for --executor ray: give it with them")
     return LocalExecutor(batch_size)
 
 

@@ -103,13 +103,13 @@ def find_checkpoint(
     return Checkpoint(folder, config, family, tokenizer, mask, ends, length, Source(str(model), family.name, commit))
 
 
-def find_device(device: str | torch.device | None) -> torch.device:
-    """The device asked for, or the first GPU, or the CPU."""
+def find_device(device: str | torch.device | None, *, here: bool = True) -> torch.device:
+    """The device asked for, or the first GPU, or the CPU. Not `here`: whether it exists is another machine's to say."""
     try:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
         raise UsageError(f"unknown device {device!r}: cpu, cuda, cuda:1, mps ...") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
+    if here and place.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees no GPU: use cpu")
     return place
 
