@@ -1,0 +1,294 @@
+"""A cluster gives the samples of one process, also when it loses a worker on the way."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from softdlm.errors import ClusterError, UsageError
+from softdlm.evaluate.cell import ModelSpec, Rate, TaskSpec
+from softdlm.evaluate.cli import find_executor
+from softdlm.evaluate.executors import Failure, LocalExecutor, Work
+from softdlm.evaluate.grid import Grid, Plan
+from softdlm.evaluate.grid import plan as plan_grid
+from softdlm.evaluate.journal import SAMPLES, SUMMARY, Sample, read_samples
+from softdlm.evaluate.run import Progress, run
+from tests.evaluate.cells import cell, sample
+from tests.tokenizers import checkpoint
+
+ray: Any = pytest.importorskip("ray", reason="pip install 'softdlm[ray]'")
+
+from softdlm.evaluate import ray_cluster, ray_executor  # noqa: E402
+from softdlm.evaluate.ray_executor import DEATHS, Owner, RayExecutor  # noqa: E402
+
+ITEMS = 12
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Three CPUs, wherever this runs; tests with it use the connection that this process has."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """Two cells that draw, and between them one whose model is gone."""
+    folder = checkpoint(tmp_path_factory.mktemp("ray") / "llada", "llada")
+    model = ModelSpec.of(str(folder), device="cpu")
+    grid = Grid(
+        (model,), (TaskSpec("mini-math", limit=ITEMS),), ("vanilla", "slerp"), (Rate("tokens_per_step", 1),),
+        max_new_tokens=48, temperature=1.0, single=False,
+    )  # fmt: skip
+    first, second = plan_grid(grid).cells
+    gone = replace(first, key="gone", cell=replace(first.cell, model=replace(model, name="/no/where")))
+    return Plan((first, gone, second), ())
+
+
+@pytest.fixture(scope="module")
+def local(chosen: Plan, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Sample]]:
+    out = tmp_path_factory.mktemp("local")
+    assert list(run(chosen, out, LocalExecutor(3))) == ["gone"]
+    return answers(out)
+
+
+def answers(out: Path) -> dict[str, dict[str, Sample]]:
+    """All but the seconds; reading refuses an item that is answered twice."""
+    found = {file.parent.name: read_samples(file)[0] for file in out.glob(f"*/{SAMPLES}")}
+    return {key: {item: replace(each, seconds=0.0) for item, each in rows.items()} for key, rows in found.items()}
+
+
+def actors() -> list[int]:
+    """Processes of this test's actors: descendants of ours that Ray has named so."""
+    parents, named = {}, []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if (folder / "cmdline").read_bytes().startswith(b"ray::Shards"):
+                named.append(int(folder.name))
+        except OSError:
+            continue
+    return [pid for pid in named if os.getpid() in ancestors(pid, parents)]
+
+
+def ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    while pid in parents:
+        pid = parents[pid]
+        yield pid
+
+
+def wait_for_no_actors() -> None:
+    deadline = time.monotonic() + 20
+    while actors():
+        assert time.monotonic() < deadline, actors()
+        time.sleep(0.05)
+
+
+def test_three_workers_give_the_samples_of_one_process(
+    cluster: None, chosen: Plan, local: dict[str, dict[str, Sample]], tmp_path: Path
+) -> None:
+    most = 0
+
+    def count(_: Progress) -> None:
+        nonlocal most
+        most = max(most, len(actors()))
+
+    failures = run(chosen, tmp_path, RayExecutor(batch_size=3), count)
+    assert answers(tmp_path) == local
+    assert len(local) == 3
+    assert [len(found) for key, found in local.items() if key != "gone"] == [ITEMS, ITEMS]
+    assert most == 3
+    assert list(failures) == ["gone"]
+    assert "no such folder" in failures["gone"].reason
+    assert [(tmp_path / each.key / SUMMARY).exists() for each in chosen.cells] == [True, False, True]
+    wait_for_no_actors()
+
+
+def test_interrupted_and_with_a_worker_killed_the_samples_are_the_same(
+    cluster: None,
+    chosen: Plan,
+    local: dict[str, dict[str, Sample]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, tmp_path, RayExecutor(workers=1), interrupt)
+    wait_for_no_actors()
+    assert sum(map(len, answers(tmp_path).values())) == 1
+    lost: list[Exception] = []
+    plain = Owner._lost
+    monkeypatch.setattr(Owner, "_lost", lambda *args: (lost.append(args[-1]), plain(*args))[1])
+    killed: list[int] = []
+
+    def kill(_: Progress) -> None:
+        if not killed:
+            killed.append(actors()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert list(run(chosen, tmp_path, RayExecutor(workers=3, batch_size=1), kill)) == ["gone"]
+    assert answers(tmp_path) == local
+    assert isinstance(lost[0], ray.exceptions.RayActorError)
+    wait_for_no_actors()
+
+
+# The owner alone, on a Ray that goes by a script.
+
+
+class ScriptedRay:
+    """Every call is answered when it is asked for, each sample twice.
+
+    `deadly` items take their worker down, `absent` workers never come up.
+    """
+
+    exceptions, cloudpickle = ray.exceptions, ray.cloudpickle
+
+    def __init__(self, deadly: str = "", absent: bool = False, version: str = ray_executor.__version__) -> None:
+        self.deadly, self.absent, self.version = deadly, absent, version
+        self.calls: list[Work | None] = []
+        self.asked: list[str] = []
+        self.alive = 0
+
+    def remote(self, **_: Any) -> Any:
+        return lambda kind: SimpleNamespace(remote=self.make)
+
+    def make(self, *_: Any) -> Any:
+        self.alive += 1
+        return SimpleNamespace(about=SimpleNamespace(remote=self.call), answer=SimpleNamespace(remote=self.call))
+
+    def call(self, work: Work | None = None) -> int:
+        self.calls.append(work)
+        return len(self.calls) - 1
+
+    def kill(self, actor: Any, **_: Any) -> None:
+        self.alive -= 1
+
+    def wait(self, refs: list[int], **_: Any) -> tuple[list[int], list[int]]:
+        return refs[:1], refs[1:]
+
+    def get(self, ref: int) -> Any:
+        work = self.calls[ref]
+        if work is None and self.absent:
+            raise ray.exceptions.ActorDiedError
+        if work is None:
+            return {"host": "there", "device": "a GPU", "softdlm": self.version}
+        self.asked.extend(work.items)
+        if set(self.deadly) & set(work.items):
+            raise ray.exceptions.ActorUnavailableError("killed", None)
+        return [(work.key, sample(item)) for item in (*work.items, *work.items)]
+
+
+class ScriptedCluster(ray_cluster.Cluster):
+    def __init__(self, script: ScriptedRay) -> None:
+        self.ray, self.workers, self.gpu, self.ours = script, 2, False, False
+
+    def __enter__(self) -> "ScriptedCluster":
+        return self
+
+    def resources(self) -> dict[str, int]:
+        return {"CPU": 0, "GPU": 0}
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, script: ScriptedRay, items: str = "abcdef", **settings: Any) -> list[Any]:
+    """What the executor yields for two cells, an item a shard."""
+    monkeypatch.setattr(ray_executor, "Cluster", lambda *_: ScriptedCluster(script))
+    monkeypatch.setattr(ray_executor, "PROBE_AGAIN", 0.001)
+    monkeypatch.setattr(Owner, "_cut", lambda self, work: [work._replace(items=(item,)) for item in work.items])
+    works = [Work("one", cell(), tuple(items)), Work("two", cell(), tuple(items.upper()))]
+    try:
+        return list(RayExecutor(**settings).run(works))
+    finally:
+        assert script.alive == 0
+
+
+def test_doubles_are_dropped_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = scripted(monkeypatch, ScriptedRay())
+    assert sorted((key, each.id) for key, each in found) == [
+        *(("one", item) for item in "abcdef"), *(("two", item) for item in "ABCDEF"),
+    ]  # fmt: skip
+
+
+def test_an_item_that_takes_its_workers_down_costs_its_cell_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ScriptedRay(deadly="c")
+    found = scripted(monkeypatch, script)
+    failed = [(key, each) for key, each in found if isinstance(each, Failure)]
+    assert [key for key, _ in failed] == ["one"]
+    assert "lost at item c" in failed[0][1].reason
+    assert script.asked.count("c") == DEATHS
+    assert {each.id for key, each in found if key == "two"} == set("ABCDEF")
+    assert {"a", "b"} <= {each.id for key, each in found if isinstance(each, Sample)}
+
+
+def test_a_cluster_without_room_is_an_error_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match=r"no worker has come up within 0\.1 s: 2 asked for"):
+        scripted(monkeypatch, ScriptedRay(absent=True), patience=0.1)
+    assert time.monotonic() - start < 5
+
+
+def test_a_worker_with_other_code_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterError, match=r"there has softdlm 0\.0, this is"):
+        scripted(monkeypatch, ScriptedRay(version="0.0"))
+
+
+# What is said when it cannot start.
+
+
+def test_an_address_that_nobody_listens_at_is_said_within_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    start = time.monotonic()
+    for address in (f"ray://127.0.0.1:{port}", f"127.0.0.1:{port}"):
+        with pytest.raises(ClusterError, match=f"{address} cannot be reached"):
+            ray_cluster.reach(address)
+    with pytest.raises(UsageError, match="names no port"):
+        ray_cluster.reach("ray://somewhere")
+    assert time.monotonic() - start < 5
+
+
+def test_a_gpu_that_is_not_there_is_said(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster.Cluster, "resources", lambda self: {"CPU": 3, "GPU": 0})
+    with pytest.raises(UsageError, match="a GPU was asked for"):
+        next(RayExecutor(gpu=True).run([]))
+    assert ray.is_initialized()  # not ours to close
+    with pytest.raises(UsageError, match="connected to Ray already"):
+        next(RayExecutor(address="ray://elsewhere:10001").run([]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"workers": 0}, "workers must be"), ({"batch_size": 0}, "batch_size must be"), ({"patience": 0.0}, "patience")],
+)
+def test_bad_settings_are_said(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RayExecutor(**settings)
+
+
+def test_options_of_the_command_line() -> None:
+    assert find_executor("ray", 4, "ray://there:1", 3, True) == RayExecutor("ray://there:1", 3, 4, True)
+    with pytest.raises(UsageError, match="are for --executor ray"):
+        find_executor("local", None, ray_address="auto")
+    with pytest.raises(UsageError, match="are for --executor ray"):
+        find_executor("local", None, workers=2)
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_executor, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'softdlm\[ray\]'"):
+        find_executor("ray", None)
+
+
+def test_a_driver_without_a_gpu_may_ask_for_the_clusters() -> None:
+    assert ModelSpec.of("builtin", device="cuda", here=False) == ModelSpec("builtin", "cuda", "bfloat16")
+    assert ray_executor.on_own_device(replace(cell(), model=ModelSpec("m", "cuda:3", "x"))).model.device == "cuda"
