@@ -1,10 +1,11 @@
 """A cluster gives the samples of one process, also when it loses a worker on the way."""
 
 import os
+import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,10 +35,12 @@ ITEMS = 12
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """Three CPUs, wherever this runs; tests with it use the connection that this process has."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray leaves one in the home folder
+        ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     model = ModelSpec.of(str(folder), device="cpu")
     grid = Grid(
         (model,), (TaskSpec("mini-math", limit=ITEMS),), ("vanilla", "slerp"), (Rate("tokens_per_step", 1),),
-        max_new_tokens=48, temperature=1.0, single=False,
+        max_new_tokens=32, temperature=1.0, single=False,
     )  # fmt: skip
     first, second = plan_grid(grid).cells
     gone = replace(first, key="gone", cell=replace(first.cell, model=replace(model, name="/no/where")))
@@ -113,20 +116,13 @@ def test_three_workers_give_the_samples_of_one_process(
     wait_for_no_actors()
 
 
-def test_interrupted_and_with_a_worker_killed_the_samples_are_the_same(
+def test_with_a_worker_killed_the_samples_are_the_same(
     cluster: None,
     chosen: Plan,
     local: dict[str, dict[str, Sample]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupt(_: Progress) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(chosen, tmp_path, RayExecutor(workers=1), interrupt)
-    wait_for_no_actors()
-    assert sum(map(len, answers(tmp_path).values())) == 1
     lost: list[Exception] = []
     plain = Owner._lost
     monkeypatch.setattr(Owner, "_lost", lambda *args: (lost.append(args[-1]), plain(*args))[1])
@@ -200,28 +196,36 @@ class ScriptedCluster(ray_cluster.Cluster):
         return {"CPU": 0, "GPU": 0}
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, script: ScriptedRay, items: str = "abcdef", **settings: Any) -> list[Any]:
-    """What the executor yields for two cells, an item a shard."""
-    monkeypatch.setattr(ray_executor, "Cluster", lambda *_: ScriptedCluster(script))
+@pytest.fixture
+def works(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
+    """Two cells, an item a shard."""
     monkeypatch.setattr(ray_executor, "PROBE_AGAIN", 0.001)
     monkeypatch.setattr(Owner, "_cut", lambda self, work: [work._replace(items=(item,)) for item in work.items])
-    works = [Work("one", cell(), tuple(items)), Work("two", cell(), tuple(items.upper()))]
-    try:
-        return list(RayExecutor(**settings).run(works))
-    finally:
-        assert script.alive == 0
+    return [Work("one", cell(), tuple("abcdef")), Work("two", cell(), tuple("ABCDEF"))]
 
 
-def test_doubles_are_dropped_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = scripted(monkeypatch, ScriptedRay())
+Start = Callable[..., Iterator[tuple[str, Any]]]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, works: list[Work]) -> Start:
+    def start(script: ScriptedRay, **settings: Any) -> Iterator[tuple[str, Any]]:
+        monkeypatch.setattr(ray_executor, "Cluster", lambda *_: ScriptedCluster(script))
+        return RayExecutor(**settings).run(works)
+
+    return start
+
+
+def test_doubles_are_dropped_by_item(start: Start) -> None:
+    found = list(start(ScriptedRay()))
     assert sorted((key, each.id) for key, each in found) == [
         *(("one", item) for item in "abcdef"), *(("two", item) for item in "ABCDEF"),
     ]  # fmt: skip
 
 
-def test_an_item_that_takes_its_workers_down_costs_its_cell_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_takes_its_workers_down_costs_its_cell_only(start: Start) -> None:
     script = ScriptedRay(deadly="c")
-    found = scripted(monkeypatch, script)
+    found = list(start(script))
     failed = [(key, each) for key, each in found if isinstance(each, Failure)]
     assert [key for key, _ in failed] == ["one"]
     assert "lost at item c" in failed[0][1].reason
@@ -230,16 +234,27 @@ def test_an_item_that_takes_its_workers_down_costs_its_cell_only(monkeypatch: py
     assert {"a", "b"} <= {each.id for key, each in found if isinstance(each, Sample)}
 
 
-def test_a_cluster_without_room_is_an_error_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = time.monotonic()
+def test_a_cluster_without_room_is_an_error_after_a_while(start: Start) -> None:
+    began = time.monotonic()
     with pytest.raises(ClusterError, match=r"no worker has come up within 0\.1 s: 2 asked for"):
-        scripted(monkeypatch, ScriptedRay(absent=True), patience=0.1)
-    assert time.monotonic() - start < 5
+        list(start(ScriptedRay(absent=True), patience=0.1))
+    assert time.monotonic() - began < 5
 
 
-def test_a_worker_with_other_code_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_other_code_is_an_error(start: Start) -> None:
+    script = ScriptedRay(version="0.0")
     with pytest.raises(ClusterError, match=r"there has softdlm 0\.0, this is"):
-        scripted(monkeypatch, ScriptedRay(version="0.0"))
+        list(start(script))
+    assert script.alive == 0
+
+
+def test_a_run_that_is_stopped_leaves_no_actor(start: Start) -> None:
+    script = ScriptedRay()
+    running = start(script)
+    next(running)
+    assert script.alive == 2
+    del running
+    assert script.alive == 0
 
 
 # What is said when it cannot start.

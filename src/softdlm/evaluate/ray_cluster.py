@@ -65,8 +65,12 @@ class Cluster:
         reach(self.address)
         try:
             self.ray.init(self.address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ClusterError(f"no Ray cluster at {self.address}: {str(error).strip().splitlines()[0]}") from error
+        except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ClusterError(
+                f"no Ray cluster at {self.address}: {reason}; one that wants a token needs RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN set"
+            ) from error
 
     def _count(self) -> int:
         """As many workers as were asked for; a cluster that grows may give the last of them later."""
