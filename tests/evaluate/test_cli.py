@@ -192,6 +192,7 @@ def test_a_missing_model_costs_its_cells_and_the_exit_code(shell: Shell, model: 
         (["--eos", "never"], "eos must be one of allow, last, forbid, forbid-first, not 'never'"),
         (["--batch-size", "0"], "batch_size must be at least 1, not 0"),
         (["--executor", "cloud"], "unknown executor 'cloud'"),
+        (["--workers", "2"], "--ray-address and --workers are for --executor ray"),
         (["--recipe", "pasta"], "unknown recipe 'pasta'"),
         (["-m", "a,b", "--revision", "main"], "give a single --model"),
         (["-m", "/no/where"], "no such folder: /no/where"),

@@ -235,10 +235,11 @@ def test_an_item_that_takes_its_workers_down_costs_its_cell_only(start: Start) -
 
 
 def test_a_cluster_without_room_is_an_error_after_a_while(start: Start) -> None:
-    began = time.monotonic()
+    script, began = ScriptedRay(absent=True), time.monotonic()
     with pytest.raises(ClusterError, match=r"no worker has come up within 0\.1 s: 2 asked for"):
-        list(start(ScriptedRay(absent=True), patience=0.1))
+        list(start(script, patience=0.1))
     assert time.monotonic() - began < 5
+    assert script.alive == 0
 
 
 def test_a_worker_with_other_code_is_an_error(start: Start) -> None:
