@@ -249,3 +249,14 @@ def test_llada2_rounds_its_canvas_up_to_whole_blocks() -> None:
     assert len(answer.canvas_ids) == 10
     assert len(answer.trace.replay()) == 13
     assert softdlm.generate(tiny("llada"), [5, 6, 7], max_new_tokens=10, block_length=8).trace.length == 13
+
+
+def test_draws_follow_the_request_number_not_the_place_in_the_batch() -> None:
+    options: Any = {"temperature": 1.0, "max_new_tokens": 12, "seed": 3}
+    prompt = [3, 4]
+    many = softdlm.generate(tiny("llada"), [prompt, prompt, prompt], requests=[7, 9, 7], **options)
+    alone = softdlm.generate(tiny("llada"), [prompt], requests=[9], **options)
+    assert many[1].ids == alone[0].ids
+    assert many[0].ids == many[2].ids != many[1].ids
+    with pytest.raises(UsageError, match="2 requests for 1 prompts"):
+        softdlm.generate(tiny("llada"), [prompt], requests=[1, 2], **options)

@@ -49,6 +49,7 @@ class GenerateOptions(DecodeOptions, total=False):
     stop: str | Sequence[str]
     early_finish: bool | Literal["block"]
     batch_size: int
+    requests: Sequence[int] | None
     record_candidates: bool
     on_text: OnText | None
     on_step: OnStep | None
@@ -69,6 +70,7 @@ def generate(
     stop: str | Sequence[str] = (),
     early_finish: bool | Literal["block"] = True,
     batch_size: int = 16,
+    requests: Sequence[int] | None = None,
     record_candidates: bool = False,
     on_text: OnText | None = None,
     on_step: OnStep | None = None,
@@ -78,8 +80,9 @@ def generate(
 
     A prompt is a string (a user's turn; chat=False takes it as raw text), a list of chat messages, or token ids;
     a list of prompts gives a list of answers in the same order. The remaining options are those of `denoise`. The
-    tokens of a prompt do not depend on its batch. The trace keeps every commit, with record_candidates also the
-    candidates at the positions still open.
+    tokens of a prompt do not depend on its batch; draws depend on (seed, request), the prompts being numbered from 0
+    unless `requests` numbers them, as a run that is resumed must. The trace keeps every commit, with
+    record_candidates also the candidates at the positions still open.
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
@@ -88,6 +91,9 @@ def generate(
         raise UsageError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     if batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, not {batch_size}")
+    numbers = range(len(prompts)) if requests is None else requests
+    if len(numbers) != len(prompts):
+        raise UsageError(f"{len(numbers)} requests for {len(prompts)} prompts: give one number per prompt")
     if (stops or on_text) and model.tokenizer is None:
         raise TokenizerError(f"{model.source.name} has no tokenizer, which stop strings and streamed text need")
     if "" in stops:
@@ -105,7 +111,7 @@ def generate(
             on_text,
             record_candidates,
         )
-        for request, each in enumerate(prompts)
+        for request, each in zip(numbers, prompts, strict=True)
     ]
     by_length = sorted(answers, key=lambda answer: answer.length)
     check_length(model, by_length[-1].length)
