@@ -118,7 +118,7 @@ def _from_hub(name: str, split: str) -> list[Row]:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"cannot get {path} from the Hugging Face hub ({reason}); offline, name a folder with {VARIABLE} or data_dir"
+            f"cannot get {path} from the Hugging Face hub ({reason}); offline, name a folder by {VARIABLE} or data_dir"
         ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 INVALID = "[invalid]"
@@ -65,17 +65,17 @@ def first_block(text: str) -> str:
     return (found[1] if found else text).lstrip()
 
 
-def after_prompt(prompt: str, text: str, entry_point: str) -> str:
-    """Prompt and first python block, cut down to what the function needs (humaneval_instruct_dream)."""
+def after_prompt(prompt: str, text: str, checks: str) -> str:
+    """Prompt and first python block, cut down to what the checks need (humaneval_instruct_dream)."""
     code = text.split("```python\n", 1)[-1].split("```")[0]
-    return needed(f"{prompt}\n{code}", entry_point)
+    return needed(f"{prompt}\n{code}", _names(ast.parse(checks)))
 
 
 def begin_done(text: str) -> str:
     """The code between [BEGIN] and [DONE] or in a fence, in the many ways models write them.
 
     The order is that of OpenCompass' MBPP, which mbpp_instruct_llada follows: the first pattern that is found gives
-    the code, then a fence or a DONE left inside ends it, and one quote at each end goes.
+    the code, then a fence or a DONE left inside ends it, and a quote at an end goes.
     """
     for pattern in _BEGIN_DONE:
         found = pattern.search(text)
@@ -83,8 +83,18 @@ def begin_done(text: str) -> str:
             text = found[1]
             break
     text = re.split(r"'?\s*\[?DONE\]?", text.split("```")[0])[0]
-    text = text.replace(r"\_", "_").strip()
-    return text.removeprefix("'").removesuffix("'")
+    return _unquoted(text.replace(r"\_", "_").strip())
+
+
+def _unquoted(text: str) -> str:
+    """Without the quotes that models put around a program.
+
+    The original drops a quote at the end whatever came before it, and with it the solutions that end in a string
+    (three of the 500 references). Here it goes only with one at the start, or where the text is no Python with it.
+    """
+    if text.startswith("'") and not text.startswith("'''"):
+        return text[1:].removesuffix("'")
+    return text if _parse(text) is not None else text.removesuffix("'")
 
 
 def _begin_done_patterns() -> Iterator[re.Pattern[str]]:
@@ -102,11 +112,12 @@ def _begin_done_patterns() -> Iterator[re.Pattern[str]]:
 _BEGIN_DONE = tuple(_begin_done_patterns())
 
 
-def needed(code: str, entry_point: str) -> str:
-    """Imports, the entry point, and the definitions it reaches, out of the longest part that is Python.
+def needed(code: str, names: Iterable[str]) -> str:
+    """Imports, and the definitions that these names reach, out of the longest part that is Python.
 
     The rule of evalplus' `sanitize`: of several definitions of a name the first counts, and a function counts only
-    if it returns something, so that a stub with a docstring gives way to the completion.
+    if it returns something, so that a stub with a docstring gives way to the completion. There the one name is the
+    entry point; the test of HumanEval/50 calls another function of its prompt too.
     """
     tree = _longest_program(code)
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -114,7 +125,7 @@ def needed(code: str, entry_point: str) -> str:
     for node in tree.body:
         for name in _defines(node):
             defined.setdefault(name, node)
-    kept = _reachable(entry_point, defined)
+    kept = _reachable(names, defined)
     return "\n".join(ast.unparse(node) for node in [*imports, *(node for node in tree.body if node in kept)])
 
 
@@ -143,15 +154,19 @@ def _defines(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return [node.name] if any(isinstance(inner, ast.Return) for inner in ast.walk(node)) else []
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return [name for target in targets for name in _names(target)]
 
 
-def _reachable(entry_point: str, defined: dict[str, ast.stmt]) -> set[ast.stmt]:
+def _reachable(names: Iterable[str], defined: dict[str, ast.stmt]) -> set[ast.stmt]:
     kept: set[ast.stmt] = set()
-    todo = [entry_point]
+    todo = list(names)
     while todo:
         node = defined.get(todo.pop())
         if node is not None and node not in kept:
             kept.add(node)
-            todo += [name.id for name in ast.walk(node) if isinstance(name, ast.Name)]
+            todo += _names(node)
     return kept
+
+
+def _names(tree: ast.AST) -> list[str]:
+    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]

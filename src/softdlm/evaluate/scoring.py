@@ -95,7 +95,8 @@ def _humaneval(doc: Doc, text: str) -> Program:
 
 
 def _humaneval_dream(doc: Doc, text: str) -> Program:
-    return Program(extract.after_prompt(doc["prompt"], text, doc["entry_point"]), _humaneval_checks(doc))
+    checks = _humaneval_checks(doc)
+    return Program(extract.after_prompt(doc["prompt"], text, checks), checks)
 
 
 def _humaneval_solution(doc: Doc) -> str:

@@ -46,7 +46,7 @@ def load(
     if attention not in get_args(Attention):
         raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
     place = find_device(device)
-    number = _dtype(dtype, place)
+    number = find_dtype(dtype, place)
     folder, commit = resolve(model, revision)
     config = read_config(folder)
     family = find_family(config, folder)
@@ -124,7 +124,7 @@ def find_family(config: Mapping[str, Any], folder: Path) -> Family:
     return import_module(FAMILIES[kind]).FAMILY
 
 
-def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
     if dtype is None:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
