@@ -38,6 +38,7 @@ def main() -> None:
 def adapt(arguments: argparse.Namespace) -> None:
     """Fill in what was left open and make the cache safe, in place."""
     from lm_eval.config.evaluate_config import EvaluatorConfig
+    from lm_eval.utils import simple_parse_args_string
 
     file = EvaluatorConfig.load_yaml_config(arguments.config) if arguments.config else {}
 
@@ -51,19 +52,19 @@ def adapt(arguments: argparse.Namespace) -> None:
     from softdlm.models.load import find_device
 
     arguments.device = asked("device") or str(find_device(None))
+    words = asked("model_args") or {}
+    words = simple_parse_args_string(words) if isinstance(words, str) else words
+    arguments.model_args = {"pretrained": "builtin", **words}  # named, or lm-eval makes up a folder for the results
     if asked("use_cache"):
-        arguments.use_cache = safe_prefix(asked("use_cache"), asked("model_args") or {}, arguments.device)
+        arguments.use_cache = safe_prefix(asked("use_cache"), {"device": arguments.device, **arguments.model_args})
 
 
-def safe_prefix(prefix: str, model_args: dict[str, Any] | str, device: str) -> str:
+def safe_prefix(prefix: str, model_args: dict[str, Any]) -> str:
     """The prefix with a digest of model, revision, settings and code."""
-    from lm_eval.utils import simple_parse_args_string
-
     from softdlm.evaluate.identity import digest, protocol
     from softdlm.evaluate.settings import Settings
 
-    words = simple_parse_args_string(model_args) if isinstance(model_args, str) else model_args
-    return f"{prefix}-{digest(protocol(Settings.parse({'device': device, **words})))[:16]}"
+    return f"{prefix}-{digest(protocol(Settings.parse(model_args)))[:16]}"
 
 
 def _add_tasks(arguments: argparse.Namespace, file: dict[str, Any]) -> None:

@@ -104,7 +104,7 @@ def _begin_done_patterns() -> Iterator[re.Pattern[str]]:
     framed = [rf"{begin}\s*{body}\s*{end}" for body, end, begin in product(bodies, ends, begins)]
     closed = [rf"{fence}\s*(.*)\s*```" for fence in fenced]
     opened = [rf"{fence}\s*(.*)\s*$" for fence in fenced]
-    loose = [r"(.*)\s*```.*", r"\[BEGIN\]\s*'(.*)", r"\[BEGIN\](.*)", r"'(.*)'\s*\[DONE\]"]
+    loose = [r"\[BEGIN\]\s*'(.*)", r"\[BEGIN\](.*)", r"'(.*)'\s*\[DONE\]"]
     for pattern in (*framed, *closed, *opened, *loose):
         yield re.compile(pattern, re.DOTALL)
 

@@ -6,6 +6,7 @@ Replies leave by a descriptor of their own, so that nothing a library prints can
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from typing import Any
@@ -29,11 +30,35 @@ def minerva(solution: str, answer: str) -> bool:
 QUESTIONS = {"math_verify": math_verify, "minerva": minerva}
 
 
+class TimeoutsLogged(logging.Handler):
+    """The libraries give up a comparison after five seconds and only say so in their logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.seen = False
+        for name in ("math_verify", "lm_eval.tasks.minerva_math.utils"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [self], False
+            logger.setLevel(logging.DEBUG)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen = self.seen or record.getMessage().startswith(("Timeout", "Timed out"))
+
+
+def judge(question: str, gold: str, answer: str, log: TimeoutsLogged) -> tuple[bool, str]:
+    log.seen = False
+    try:
+        equal = QUESTIONS[question](gold, answer)
+    except Exception as error:
+        return False, f"{type(error).__name__}: {error}"
+    return equal, "timeout" if log.seen and not equal else ""
+
+
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def reply(value: bool | str) -> None:
+    def reply(value: object) -> None:
         print(json.dumps(value), file=replies, flush=True)
 
     try:
@@ -42,13 +67,11 @@ def main() -> None:
     except Exception as error:
         reply(f"{type(error).__name__}: {error}")
         return
-    reply(True)
+    log = TimeoutsLogged()
+    reply("ready")
     for line in sys.stdin:
         question, gold, answer = json.loads(line)
-        try:
-            reply(QUESTIONS[question](gold, answer))
-        except Exception as error:
-            reply(f"{type(error).__name__}: {error}")
+        reply(judge(question, gold, answer, log))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from softdlm.errors import SoftDLMError
 
@@ -60,7 +60,8 @@ class MathChecker:
                 self.timeouts += 1
                 self.close()
                 return Judgement(False, "timeout")
-        return Judgement(reply is True, reply if isinstance(reply, str) else "")
+            self.timeouts += reply[1] == "timeout"
+        return Judgement(*reply)
 
     def close(self) -> None:
         worker, self._worker = self._worker, None
@@ -76,22 +77,22 @@ class MathChecker:
             self.close()
             self._worker = _start()
             ready = _read_line(self._worker, START_LIMIT)
-            if ready is None or json.loads(ready) is not True:
+            greeting = json.loads(ready) if ready else "no answer"
+            if greeting != "ready":
                 self.close()
-                reason = "no answer" if ready is None else json.loads(ready)
-                raise MathError(f"mathematics cannot be checked: {reason}; pip install 'softdlm[eval]'")
+                raise MathError(f"mathematics cannot be checked: {greeting}; pip install 'softdlm[eval]'")
         return self._worker
 
-    def _ask(self, worker: subprocess.Popen[bytes], request: bytes, limit: float) -> Any:
-        """The worker's reply: a bool, the text of an error, or None when it did not answer in time."""
+    def _ask(self, worker: subprocess.Popen[bytes], request: bytes, limit: float) -> tuple[bool, str] | None:
+        """The worker's reply, None when it did not answer in time."""
         assert worker.stdin is not None
         try:
             worker.stdin.write(request)
             worker.stdin.flush()
         except BrokenPipeError:
-            return "it has died"
+            return False, "the worker died"
         line = _read_line(worker, limit)
-        return None if line is None else json.loads(line) if line else "it has died"
+        return None if line is None else tuple(json.loads(line)) if line else (False, "the worker died")
 
 
 @cache
