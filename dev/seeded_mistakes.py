@@ -559,7 +559,7 @@ MISTAKES = [
     Mistake(
         "scoring: gold in a box",
         "evaluate/math_worker.py",
-        'verify(gold=parse(rf"\\\\boxed{{{gold}}}"), target=parse(answer))',
+        'verify(gold=parse(rf"\\boxed{{{gold}}}"), target=parse(answer))',
         "verify(gold=parse(gold), target=parse(answer))",
         "tests/evaluate/test_maths.py tests/evaluate/test_scoring.py",
     ),

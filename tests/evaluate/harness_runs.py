@@ -42,9 +42,10 @@ def task_manager(**said: Any) -> Any:
 
 
 def evaluate(lm: Any, names: tuple[str, ...], limit: int = 1, turns: bool = False, **more: Any) -> Any:
-    from lm_eval import simple_evaluate
+    from lm_eval.evaluator import simple_evaluate
 
-    return simple_evaluate(
+    run: Any = simple_evaluate
+    return run(
         model=lm,
         tasks=["softdlm_" + name.replace("-", "_") for name in names],
         task_manager=task_manager(),

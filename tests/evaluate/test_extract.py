@@ -1,6 +1,7 @@
 """What is taken out of an answer, against lm-eval's own filters and against the shapes that models write."""
 
 import ast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,8 @@ def test_numbers_are_what_lm_evals_filters_find(text: str) -> None:
     from lm_eval.filters.extraction import RegexFilter
 
     def theirs(pattern: str, place: int) -> str:
-        return RegexFilter(pattern, group_select=place).apply([[text]], [{}])[0][0]
+        found: Any = RegexFilter(pattern, group_select=place).apply([[text]], [{}])
+        return found[0][0]
 
     assert extract.last_number(text) == theirs(LOOSE, -1)
     for phrase, pattern in STRICT.items():

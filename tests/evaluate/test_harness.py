@@ -179,14 +179,14 @@ def test_a_model_without_a_tokenizer_is_refused() -> None:
 def test_model_args_may_be_a_string_and_go_before_flags() -> None:
     from lm_eval.api.registry import get_model
 
-    made = get_model("softdlm").create_from_arg_string(
+    made: Any = get_model("softdlm").create_from_arg_string(
         f"pretrained={folder('llada')},lam=0.1,eos_ids=[181;190],batch_size=2", {"batch_size": 9, "device": "cpu"}
     )
     assert (made.settings.lam, made.settings.batch_size, made.model.eos_ids) == (0.1, 2, (181, 190))
 
 
 def test_a_cache_of_other_settings_is_refused(tmp_path: Path) -> None:
-    cache = {"use_cache": str(tmp_path / "answers")}
+    cache: dict[str, Any] = {"use_cache": str(tmp_path / "answers")}
     first = evaluate(adapter("llada"), ("gsm8k",), **cache)
     assert evaluate(adapter("llada"), ("gsm8k",), **cache)["samples"] == first["samples"]
     with pytest.raises(UsageError, match="holds answers made with other lam, method: use another prefix"):
