@@ -19,3 +19,7 @@ class TokenizerError(SoftDLMError):
 
 class PromptError(SoftDLMError, ValueError):
     """A prompt that this model cannot decode."""
+
+
+class SandboxError(SoftDLMError):
+    """Generated code cannot be run safely here, or could not be run at all."""

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from softdlm.errors import SandboxError
+from softdlm.evaluate.sandbox import Limits, Outcome, Sandbox
 from softdlm.tasks import load_task
 from softdlm.tasks.code import SOURCE, cases, every_body, plan_of, program_text
 from softdlm.tasks.code_families import FAMILIES
@@ -133,6 +135,23 @@ def test_wrong_bodies_fail_in_the_limited_process(task):
         "import os; os._exit(0)",
     ]
     assert not any(task.score_all(items, [wrong[i % len(wrong)] for i in range(12)]))
+
+
+def test_answers_run_where_load_task_says(monkeypatch):
+    ran = []
+    monkeypatch.setattr(Sandbox, "run", lambda self, *texts: ran.append(self) or Outcome("passed", "", 0.0))
+    sandbox = Sandbox("bubblewrap", Limits(seconds=3.0))
+    task = load_task("mini-code", size=1, sandbox=sandbox)
+    assert task.score(task[0], "return None")
+    assert load_task("mini-code", size=1).score(task[0], "return None")
+    assert [where.backend for where in ran] == ["bubblewrap", "subprocess"]
+    assert ran[0] is sandbox
+
+
+def test_a_run_that_did_not_start_is_no_wrong_answer(monkeypatch, task):
+    monkeypatch.setattr(Sandbox, "run", lambda *_: Outcome("error", "no namespaces", 0.0))
+    with pytest.raises(SandboxError, match=rf"{task[0].id} could not be run in subprocess: no namespaces"):
+        task.score(task[0], task[0].target)
 
 
 def test_one_items_body_does_not_pass_for_another(task):

@@ -9,7 +9,8 @@ from itertools import islice
 
 import pytest
 
-from softdlm.tasks import TASKS, Task, load_task, training_stream
+from softdlm.evaluate.sandbox import Sandbox
+from softdlm.tasks import TASKS, Task, load_task, runs_code, training_stream
 from softdlm.tasks.load import _source
 from softdlm.tasks.task import stream
 
@@ -118,6 +119,10 @@ def test_only_either_or_responses_start_with_a_space(name):
     [
         ({"name": "gsm8k"}, "unknown task 'gsm8k': one of mini-math, mini-code, either-or"),
         ({"name": "mini-math", "split": "dev"}, "unknown split 'dev': one of train, validation, test"),
+        (
+            {"name": "mini-math", "sandbox": Sandbox("unshare")},
+            "mini-math runs no code: leave sandbox='unshare' out",
+        ),
         ({"name": "mini-math", "size": 0}, "size must be at least 1, not 0"),
         ({"name": "either-or", "size": 71}, "size 71 is more than the paper's 70 prompts: ask for fewer"),
     ],
@@ -125,6 +130,10 @@ def test_only_either_or_responses_start_with_a_space(name):
 def test_bad_requests_name_the_value_and_the_remedy(options, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         load_task(options.pop("name"), **options)
+
+
+def test_only_mini_code_runs_code():
+    assert [name for name in TASKS if runs_code(name)] == ["mini-code"]
 
 
 def test_scores_need_one_text_per_item():

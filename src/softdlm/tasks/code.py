@@ -7,19 +7,24 @@ asks for.
 """
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from random import Random
 from typing import NamedTuple
 
+from softdlm.errors import SandboxError
+from softdlm.evaluate.sandbox import Limits, Sandbox
 from softdlm.tasks import code_parts as parts
 from softdlm.tasks.code_families import FAMILIES, Family
 from softdlm.tasks.pieces import fits
-from softdlm.tasks.run_python import passes
 from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, Source, split_of
 
 NAME = "mini-code"
 INDENT = "\n    "
+LIMITED = Sandbox("subprocess", Limits(seconds=4.0, memory_bytes=2**29))
+"""Where answers run unless `load_task` is given a sandbox: a limited process, which any machine can start. It holds
+accidents, not malice; the answers of a small model trained on these bodies have no malice to hold.
+"""
 _CASES = 12
 _BY_LEVEL = {n: tuple(f for f in FAMILIES.values() if f.level == n) for n in (1, 2, 3)}
 _LINE = re.compile(r"\|(>*)")
@@ -157,8 +162,15 @@ def _type(result: object) -> str:
     return "type(None)" if result is None else type(result).__name__
 
 
-def _score(item: Item, text: str) -> bool:
-    return passes(program_text(item, text), checks_text(item))
+def score_in(sandbox: Sandbox) -> Callable[[Item, str], bool]:
+    return partial(_score, sandbox)
+
+
+def _score(sandbox: Sandbox, item: Item, text: str) -> bool:
+    outcome = sandbox.run(program_text(item, text), checks_text(item))
+    if outcome.verdict == "error":
+        raise SandboxError(f"{item.id} could not be run in {sandbox.backend}: {outcome.detail}")
+    return outcome.passed
 
 
 SOURCE: Source[CodePlan] = Source(
@@ -169,6 +181,7 @@ SOURCE: Source[CodePlan] = Source(
     plan=_plan,
     key=_key,
     write=_write,
-    score=_score,
+    score=score_in(LIMITED),
     split_of=split_of,
+    score_in=score_in,
 )

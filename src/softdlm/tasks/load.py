@@ -1,20 +1,25 @@
 """The border of the package: names, splits and sizes are checked here and nowhere else."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from softdlm.evaluate.sandbox import Sandbox
 from softdlm.tasks import code, either_or, math
-from softdlm.tasks.task import SPLITS, Source, Split, Task, draw_distinct, stream
+from softdlm.tasks.task import SPLITS, Item, Source, Split, Task, draw_distinct, stream
 
 _SOURCES: dict[str, Source] = {s.name: s for s in (math.SOURCE, code.SOURCE, either_or.SOURCE)}
 TASKS = tuple(_SOURCES)
 
 
-def load_task(name: str, *, seed: int = 0, size: int | None = None, split: str = "test") -> Task:
+def load_task(
+    name: str, *, seed: int = 0, size: int | None = None, split: str = "test", sandbox: Sandbox | None = None
+) -> Task:
     """A fixed set of items. With the default seed and size it is the official set of that split.
 
-    The test set of either-or is the paper's prompts in the paper's order, whatever the seed.
+    The test set of either-or is the paper's prompts in the paper's order, whatever the seed. `sandbox` is where
+    programs run in a task that `runs_code`; without it they run as limited processes.
     """
     source, known = _source(name), _split(split)
+    scorer = _scorer(source, sandbox)
     size = source.sizes[known] if size is None else size
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size}")
@@ -22,7 +27,12 @@ def load_task(name: str, *, seed: int = 0, size: int | None = None, split: str =
         items = either_or.paper_items(size)
     else:
         items = draw_distinct(source, seed, known, size)
-    return Task(name, known, items, source.max_new_tokens, source.score)
+    return Task(name, known, items, source.max_new_tokens, scorer)
+
+
+def runs_code(name: str) -> bool:
+    """Whether the answers of this task are programs, which want a sandbox."""
+    return _source(name).score_in is not None
 
 
 def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, str]]:
@@ -34,6 +44,14 @@ def _source(name: str) -> Source:
     if name not in _SOURCES:
         raise ValueError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
     return _SOURCES[name]
+
+
+def _scorer(source: Source, sandbox: Sandbox | None) -> Callable[[Item, str], bool]:
+    if sandbox is None:
+        return source.score
+    if source.score_in is None:
+        raise ValueError(f"{source.name} runs no code: leave sandbox={sandbox.backend!r} out")
+    return source.score_in(sandbox)
 
 
 def _split(name: str) -> Split:

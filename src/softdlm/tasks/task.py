@@ -15,6 +15,8 @@ from hashlib import blake2b
 from random import Random
 from typing import Generic, Literal, TypeVar
 
+from softdlm.evaluate.sandbox import Sandbox
+
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -87,7 +89,8 @@ Plan = TypeVar("Plan")
 class Source(Generic[Plan]):
     """How a task makes problems: a plan (content), its key, and words for it.
 
-    `write` returns None where the words would not fit the token limits; the plan is then drawn again.
+    `write` returns None where the words would not fit the token limits; the plan is then drawn again. `score_in` makes
+    the scorer for a sandbox, where answers are programs.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Source(Generic[Plan]):
     write: Callable[[Random, Plan], Item | None]
     score: Callable[[Item, str], bool]
     split_of: Callable[[str], Split]
+    score_in: Callable[[Sandbox], Callable[[Item, str], bool]] | None = None
 
 
 def split_of(key: str) -> Split:

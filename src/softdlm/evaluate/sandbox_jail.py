@@ -1,0 +1,103 @@
+"""Makes the jail of the `unshare` back end: put before the driver's text, run by the same interpreter.
+
+`unshare` has made new user, mount, process, network, IPC, UTS and cgroup namespaces, in which we hold every
+capability. Here the file system is replaced by an empty one with read-only views, then the capabilities go. The
+candidate is a child of process 1, never process 1 itself, which could keep itself alive when its parent dies.
+"""
+
+import ctypes
+import os
+
+RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
+MS_BIND, MS_REC = 4096, 16384
+MNT_DETACH = 2
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+SYS_MOUNT_SETATTR = 442
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+CAPABILITY_VERSION_3 = 0x20080522
+DEVICES = ("null", "zero", "full", "random", "urandom")
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(views: list[str], links: dict[str, str], scratch_bytes: int, status: int) -> None:
+    """Returns in the candidate's process, inside the jail; process 1 stays here until that process ends."""
+    os.write(status, b'{"child-pid": %d}' % int(os.readlink("/proc/self")))
+    os.close(status)
+    opened = {path: os.open(path, os.O_PATH) for path in [*views, *(f"/dev/{name}" for name in DEVICES)]}
+    build(opened, links, scratch_bytes)
+    for handle in opened.values():
+        os.close(handle)
+    with open("/proc/sys/user/max_user_namespaces", "w") as file:
+        file.write("0")
+    give_up_privileges()
+    child = os.fork()
+    if child:
+        call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+        reap_until(child)
+
+
+def build(opened: dict[str, int], links: dict[str, str], scratch_bytes: int) -> None:
+    """A new root over /tmp, which is then all there is. Sources are open handles, since /tmp may hold one."""
+    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
+    os.chdir("/tmp")
+    for path, handle in opened.items():
+        view(handle, path.lstrip("/"))
+    for path, target in links.items():
+        os.symlink(target, path.lstrip("/"))
+    for path in ("proc", "tmp", "dev/shm"):
+        os.mkdir(path)
+    mount("proc", "proc", "proc", NOSUID | NODEV | NOEXEC)
+    for path in ("tmp", "dev/shm"):
+        mount("tmpfs", path, "tmpfs", NOSUID | NODEV, f"size={scratch_bytes},nr_inodes=4096,mode=1777")
+    call("syscall", SYS_PIVOT_ROOT[os.uname().machine], b".", b".")
+    call("umount2", b".", MNT_DETACH)
+    protect("/", RDONLY | NOSUID | NODEV, 0)
+    os.chdir("/tmp")
+
+
+def view(handle: int, path: str) -> None:
+    """A read-only sight of an open file or folder, with everything mounted below it."""
+    source = f"/proc/self/fd/{handle}"
+    if os.path.isdir(source):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    mount(source, path, None, MS_BIND | MS_REC)
+    protect(path, RDONLY | NOSUID | (0 if path.startswith("dev/") else NODEV), AT_RECURSIVE)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    call("mount", source.encode(), target.encode(), kind and kind.encode(), flags, options.encode())
+
+
+class MountAttributes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
+
+
+def protect(path: str, attributes: int, flags: int) -> None:
+    wanted = MountAttributes(attributes, 0, 0, 0)
+    size = ctypes.sizeof(wanted)
+    call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, ctypes.byref(wanted), size)
+
+
+def give_up_privileges() -> None:
+    """No capability now, and none through a later exec."""
+    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    header, none = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    call("capset", header, none)
+
+
+def call(name: str, *arguments: object) -> None:
+    if getattr(libc, name)(*arguments) != 0:
+        problem = ctypes.get_errno()
+        raise OSError(problem, f"{name}{arguments}: {os.strerror(problem)}")
+
+
+def reap_until(child: int) -> None:
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)

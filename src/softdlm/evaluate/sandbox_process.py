@@ -1,0 +1,174 @@
+"""One conversation with one process tree: bounded in time and in bytes, and nothing of the tree is left after it."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal
+
+START_SECONDS = 20.0
+"""How long jail and interpreter may take to start; the program's own time begins after that."""
+END_SECONDS = 5.0
+"""How long a launcher may take to notice that its child was killed, before it is killed too."""
+REPORT_BYTES = 4096
+
+End = Literal["unstarted", "answered", "closed", "late", "flood"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """How the conversation ended, with the answer, or with what explains that there is none."""
+
+    end: End
+    words: str
+    seconds: float
+
+
+def converse(
+    command: Callable[[int], list[str]], payload: bytes, seconds: float, folder: str | None, environment: dict[str, str]
+) -> Report:
+    """Hands over the payload and waits for two lines: "ready", then, within `seconds`, the answer.
+
+    `folder` is where a process without a jail runs; a jail has its own.
+    """
+    begun = time.monotonic()
+    with started(command, folder, environment) as process:
+        source, report = (stream.fileno() for stream in (process.stdin, process.stdout) if stream)
+        hand_over(source, payload, begun + START_SECONDS)
+        end, heard = listen(report, b"", 1, begun + START_SECONDS)
+        if end != "answered":
+            return Report("unstarted", complaint(process), time.monotonic() - begun)
+        begun = time.monotonic()
+        end, heard = listen(report, heard, 2, begun + seconds)
+        used = time.monotonic() - begun
+        answer = heard.partition(b"\n")[2].decode("utf-8", "backslashreplace")
+        return Report(end, answer if end == "answered" else exit_status(process) if end == "closed" else "", used)
+
+
+@contextmanager
+def started(
+    command: Callable[[int], list[str]], folder: str | None, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, in a session of its own. `command` is told the descriptor for the pid of the jail's process 1.
+
+    A process without a jail never gets that descriptor: what is written there is killed.
+    """
+    reader, writer = os.pipe()
+    process = None
+    try:
+        process = subprocess.Popen(
+            command(writer),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=() if folder else (writer,),
+            start_new_session=True,
+            cwd=folder or "/",
+            env=environment,
+        )
+        yield process
+    finally:
+        os.close(writer)
+        if process is not None:
+            end_tree(process, reader)
+        os.close(reader)
+
+
+def hand_over(stream: int, payload: bytes, until: float) -> None:
+    """All of it, unless the process ends or time runs out; what it says then tells more than an error here."""
+    os.set_blocking(stream, False)
+    with suppress(BrokenPipeError):
+        while payload and ready(stream, select.POLLOUT, until):
+            payload = payload[os.write(stream, payload) :]
+
+
+def listen(stream: int, heard: bytes, lines: int, until: float) -> tuple[End, bytes]:
+    """Reads on until so many lines, the end, the deadline or more bytes than any honest answer has."""
+    while heard.count(b"\n") < lines:
+        if len(heard) >= REPORT_BYTES:
+            return "flood", heard
+        if not ready(stream, select.POLLIN, until):
+            return "late", heard
+        part = os.read(stream, REPORT_BYTES)
+        if not part:
+            return "closed", heard
+        heard += part
+    return "answered", heard
+
+
+def ready(stream: int, event: int, until: float) -> bool:
+    poll = select.poll()
+    poll.register(stream, event)
+    return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+
+
+def complaint(process: subprocess.Popen[bytes]) -> str:
+    """The last line on standard error, which holds launcher and interpreter messages only."""
+    assert process.stderr
+    os.set_blocking(process.stderr.fileno(), False)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    with suppress(BlockingIOError):
+        lines = os.read(process.stderr.fileno(), 16 * REPORT_BYTES).decode("utf-8", "backslashreplace").splitlines()
+        if lines:
+            return lines[-1]
+    return f"no answer within {START_SECONDS:g} s" if process.returncode is None else exit_status(process)
+
+
+def exit_status(process: subprocess.Popen[bytes]) -> str:
+    with suppress(subprocess.TimeoutExpired):
+        return f"exit status {process.wait(END_SECONDS)}"
+    return "its report was closed"
+
+
+def end_tree(process: subprocess.Popen[bytes], status: int) -> None:
+    """Kills process 1 of the jail, with which the kernel ends all others, and waits until they are gone.
+
+    Killing the launcher or the process group alone takes seconds while a fork bomb runs. The launcher waits for
+    process 1, so as long as it lives that pid is of no other process.
+    """
+    first = first_pid(status)
+    if first is not None and process.poll() is None:
+        kill(os.kill, first)
+    elif process.poll() is None:
+        kill(os.killpg, process.pid)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    if process.poll() is None:
+        kill(os.killpg, process.pid)
+        process.wait()
+    until = time.monotonic() + END_SECONDS
+    while first is not None and not has_ended(first) and time.monotonic() < until:
+        time.sleep(0.002)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            stream.close()
+
+
+def kill(how: Callable[[int, int], None], pid: int) -> None:
+    with suppress(ProcessLookupError):
+        how(pid, signal.SIGKILL)
+
+
+def has_ended(pid: int) -> bool:
+    """Also true of a zombie, which nobody may ever reap in a container without an init process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def first_pid(status: int) -> int | None:
+    """The pid in the first line of JSON on the status pipe; None where there is no jail or it was never made."""
+    os.set_blocking(status, False)
+    with suppress(BlockingIOError):
+        line = os.read(status, REPORT_BYTES).partition(b"\n")[0]
+        return json.loads(line)["child-pid"] if line else None
+    return None
