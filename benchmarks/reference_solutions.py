@@ -42,7 +42,7 @@ def main(
                 "correct": f"{len(scores) - len(wrong)} of {len(scores)}",
                 "metrics": ", ".join(f"{metric} {count}" for metric, count in metrics.items()),
                 "wrong": ", ".join(wrong[:3]),
-                "sandbox": benchmark.protocol()["sandbox"] or "",
+                "sandbox": benchmark.task.sandbox.backend if benchmark.task.sandbox else "",
                 "seconds": f"{time.perf_counter() - start:.1f}",
             }
         )

@@ -7,10 +7,12 @@ import pytest
 
 import softdlm
 from softdlm import TokenizerError, UsageError
+from softdlm.errors import SandboxError
 from softdlm.evaluate.benchmarks import Benchmark, benchmark_names, load_benchmark, paper_benchmark
 from tests.conftest import BENCHMARKS, DATA, REAL_BENCHMARKS, needs_real_data, tiny
-from tests.evaluate.harness_runs import folder
+from tests.evaluate.harness_runs import UNJAILED, folder
 
+pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
 GOLDEN = DATA / "prompts"
 # protocol.md's rows: shots, new tokens, EOS
 PAPER = {
@@ -33,7 +35,7 @@ def model_for(name: str) -> Any:
 
 
 def load(name: str, where: Path = BENCHMARKS, limit: int | None = None) -> Benchmark:
-    return load_benchmark(name, model_for(name), data_dir=where, limit=limit)
+    return load_benchmark(name, model_for(name), data_dir=where, limit=limit, **UNJAILED)
 
 
 def test_there_is_a_reading_for_each_open_question() -> None:
@@ -98,6 +100,25 @@ def test_a_limit_takes_the_first_items() -> None:
     whole, part = load("gsm8k"), load("gsm8k", limit=2)
     assert part.items == whole.items[:2]
     assert [item.id for item in part.items] == ["gsm8k/test/0", "gsm8k/test/1"]
+
+
+def test_a_sandbox_that_fails_says_nothing_about_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    from softdlm.evaluate.sandbox import Outcome, Sandbox
+
+    benchmark = load("humaneval", limit=1)
+    broken = [Outcome("error", "no room", 0.0)]
+    monkeypatch.setattr(Sandbox, "run_all", lambda self, programs, workers=None: broken)
+    with pytest.raises(SandboxError, match="did not run a program of softdlm_humaneval: no room"):
+        benchmark.score(benchmark.items[0], "x = 1")
+
+
+def test_without_a_sandbox_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from softdlm.evaluate import sandbox
+
+    monkeypatch.setattr(sandbox, "problem_with", lambda tried: "not here")
+    with pytest.raises(SandboxError, match="no sandbox for generated code works here"):
+        load_benchmark("mbpp", model_for("mbpp"), data_dir=BENCHMARKS)
+    assert len(load_benchmark("gsm8k", model_for("gsm8k"), data_dir=BENCHMARKS)) == 3
 
 
 def test_what_cannot_be_loaded_is_refused() -> None:

@@ -10,8 +10,9 @@ from softdlm import PromptError, Slerp, Steps, TopN, UsageError
 from softdlm.evaluate.benchmarks import load_benchmark
 from softdlm.evaluate.settings import eos_options
 from tests.conftest import BENCHMARKS, DATA
-from tests.evaluate.harness_runs import MODELS, adapter, benchmarks, evaluate, folder, paper_run
+from tests.evaluate.harness_runs import MODELS, UNJAILED, adapter, benchmarks, evaluate, folder, paper_run
 
+pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
 POLICY = {"gsm8k": "last", "math500": "last", "humaneval": "forbid-eos", "mbpp": "last"}
 
 
@@ -33,7 +34,7 @@ def test_all_four_benchmarks_run_end_to_end(model: str) -> None:
     loaded = softdlm.load(folder(model), max_length=4096, device="cpu")
     for name in benchmarks(model):
         task = "softdlm_" + name.replace("-", "_")
-        ours = load_benchmark(name, loaded, data_dir=BENCHMARKS, limit=1)
+        ours = load_benchmark(name, loaded, data_dir=BENCHMARKS, limit=1, **UNJAILED)
         (sample,) = results["samples"][task]
         (item,) = ours.items
         prompt, said = sample["arguments"][0]
@@ -61,6 +62,21 @@ def direct(loaded: Any, model: str, name: str, item: Any, said: dict[str, Any]) 
         **options,
     )
     return answer[0].text
+
+
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_a_model_that_answers_with_the_references_gets_full_marks(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = adapter(family)
+    known = {}
+    for name in benchmarks(family):
+        ours = load_benchmark(name, lm.tokenizer, data_dir=BENCHMARKS, **UNJAILED)
+        known |= {item.prompt: ours.reference(item) for item in ours.items}
+    monkeypatch.setattr(lm, "generate_until", lambda requests: [known[each.args[0]] for each in requests])
+    results = evaluate(lm, benchmarks(family), limit=9)["results"]
+    for row in results.values():
+        metrics = {name.split(",")[0]: value for name, value in row.items() if name.endswith(",none")}
+        scores = {name: value for name, value in metrics.items() if not name.endswith("_stderr")}
+        assert scores == {name: 0.0 if name == "timeout" else 1.0 for name in scores}
 
 
 def test_results_record_the_whole_protocol() -> None:

@@ -100,7 +100,7 @@ class Benchmark:
             "chat_template": hashlib.sha256(self.template.encode()).hexdigest(),
             "prompts": digest({"prompt": item.prompt} for item in self.items),
             "data": self._data_digest,
-            "sandbox": None if sandbox is None else sandbox.backend,
+            "sandbox": None if sandbox is None else sandbox.record(),
             "versions": {name: version(name) for name in ("lm_eval", "math_verify", "sympy", "antlr4-python3-runtime")},
         }
 

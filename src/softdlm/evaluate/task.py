@@ -7,7 +7,7 @@ from typing import Any
 
 from lm_eval.api.task import ConfigurableTask
 
-from softdlm.errors import PromptError, UsageError
+from softdlm.errors import PromptError, SandboxError, UsageError
 from softdlm.evaluate.sandbox import Outcome, Sandbox, find_sandbox
 from softdlm.evaluate.scoring import SCORINGS, CodeScoring, Doc, Program, Score, Scoring
 
@@ -84,6 +84,10 @@ class BenchmarkTask(ConfigurableTask):
     def _code_score(self, program: Program) -> Score:
         self._run([program])
         outcome = self._outcomes[program]
+        if outcome.verdict == "error":
+            raise SandboxError(
+                f"the sandbox ({self.sandbox}) did not run a program of {self.task_name}: {outcome.detail}"
+            )
         reason = ": ".join(part for part in (outcome.verdict, outcome.detail) if part)
         metrics = {"pass@1": outcome.passed, "timeout": outcome.verdict == "timeout"}
         return {"correct": outcome.passed, "reason": reason, "extracted": program.code, **metrics}
