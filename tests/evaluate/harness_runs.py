@@ -40,9 +40,8 @@ def task_manager() -> Any:
 
     from softdlm.evaluate.data import TASKS
 
-    return TaskManager(
-        include_path=str(TASKS), include_defaults=False, metadata={"data_dir": str(BENCHMARKS), **UNJAILED}
-    )
+    said: dict[str, Any] = {"data_dir": str(BENCHMARKS), **UNJAILED}
+    return TaskManager(include_path=str(TASKS), include_defaults=False, metadata=said)
 
 
 def evaluate(lm: Any, names: tuple[str, ...], limit: int = 1, turns: bool = False, **more: Any) -> Any:
