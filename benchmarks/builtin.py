@@ -12,7 +12,9 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,11 +84,11 @@ def run(model: Any, task: Task, method: str, feedback: FeedbackRule, rule: str, 
     return cell
 
 
-def table(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
-    """Every method at every rate, and the paper's two adaptive rules."""
+def table(model: Any, tasks: list[Task], batch: int, chosen: Sequence[float] = (0.02, 0.1)) -> list[Cell]:
+    """Every method at every rate, and the paper's two adaptive rules, with bounds chosen on validation items."""
     rules: dict[str, CommitRule] = {f"{n} a step": softdlm.TopN(n) for n in RATES}
     rules |= {"threshold 0.9": softdlm.Threshold(0.9)}
-    rules |= {f"entropy bound {bound}": softdlm.EntropyBound(bound) for bound in (0.02, 0.1)}
+    rules |= {f"entropy bound {bound}": softdlm.EntropyBound(bound) for bound in chosen}
     return [
         run(model, task, method, feedback, rule, commit, batch)
         for task in tasks
@@ -192,6 +194,7 @@ def main() -> None:
     parser.add_argument("--tasks", default="mini-math,mini-code")
     parser.add_argument("--split", default="validation", help="validation while choosing; test once")
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--bounds", default="0.02,0.1", help="entropy bounds of the table")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--device")
     parser.add_argument("--name", default="builtin", help="prefix of the result files")
@@ -199,9 +202,9 @@ def main() -> None:
     args = parser.parse_args()
     model = softdlm.load(args.model, dtype="float32", device=args.device)
     tasks = [load_task(name, split=args.split, size=args.limit) for name in args.tasks.split(",")]
-    found = {"table": table, "bounds": bounds, "sensitivity": sensitivity, "geometry": geometry}[args.what](
-        model, tasks, args.batch
-    )
+    chosen = [float(bound) for bound in args.bounds.split(",")]
+    measures = {"bounds": bounds, "sensitivity": sensitivity, "geometry": geometry}
+    found = ({"table": partial(table, chosen=chosen)} | measures)[args.what](model, tasks, args.batch)
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{date.today().isoformat()}-{args.name}-{args.what}-{args.split}"
     conditions = {

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
+from softdlm.threads import map_rows
 from softdlm.types import Canvas, Prediction
 
 _CHUNK_ELEMENTS = 2**26
@@ -67,13 +68,13 @@ def predict(
     """One forward pass over the rows that ask for something; only their requested positions see the LM head.
 
     `block_length` is that of the attention pattern; columns from `width` on are seen by no row and left out.
-    A GPU takes all rows at once. A CPU takes them one by one, without padding: the rounding of a matrix product depends
+    A GPU takes all rows at once. A CPU takes each by itself, without padding: the rounding of a matrix product depends
     on its size, so this is how a batch gives the bits that its rows give alone (docs/reproducibility.md has the cost).
     """
     rows = requested.any(1).nonzero().flatten()
     drawn = None if uniforms is None else uniforms.to(embeds.device)
-    parts = []
-    for group in rows.split(1 if embeds.device.type == "cpu" else len(rows)):
+
+    def part(group: Int[Tensor, "G"]) -> Prediction:
         columns = canvas.real[group, :width].any(0).nonzero().flatten()
         wanted, real = (mask[group][:, columns] for mask in (requested, canvas.real))
         hidden = model.hidden(
@@ -83,7 +84,9 @@ def predict(
             block_length=block_length,
         )
         numbers = None if drawn is None else drawn[group][:, columns][wanted]
-        parts.append(reduce_hidden(model, hidden[wanted], choice, numbers))
+        return reduce_hidden(model, hidden[wanted], choice, numbers)
+
+    parts = map_rows(part, rows) if embeds.device.type == "cpu" else [part(rows)]
     return Prediction.join(parts).scatter(requested)
 
 

@@ -16,7 +16,7 @@ from softdlm.tasks.task import stream
 
 OFFICIAL = {"mini-math": (1000, 500), "mini-code": (300, 150), "either-or": (70, 300)}
 PINNED = {
-    "mini-math": ("25b68e572e235599", "5052229489fda4a7"),
+    "mini-math": ("d83d37c64e38bdd5", "f4a6a6c82961df72"),
     "mini-code": ("d6c464a117ee63c9", "25639826f9a8e328"),
     "either-or": ("7d45ee812c81b6d0", "465e0518f5394eea"),
 }

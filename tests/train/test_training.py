@@ -70,14 +70,22 @@ def test_rows_are_the_prompt_as_generate_encodes_it_then_response_and_eos() -> N
 
 
 def test_rows_depend_on_seed_and_step_and_not_on_workers() -> None:
-    alone = list(islice(stream_rows(maker(16), 5, 0), 3))
-    shared = stream_rows(maker(16), 5, 2)
+    alone = list(islice(stream_rows(maker(16), 5, 0, pool=100), 3))
+    shared = stream_rows(maker(16), 5, 2, pool=100)
     for here, there in zip(alone, shared, strict=False):
         assert all((a == b).all() for a, b in zip(here, there, strict=True))
     shared.close()
     assert (maker(16).rows(5).ids == alone[0].ids).all()
     assert (maker(16).rows(6).ids != alone[0].ids).any()
     assert (maker(16, seed=4).rows(5).ids != alone[0].ids).any()
+
+
+def test_batches_of_the_pool_come_round_from_wherever_a_run_starts() -> None:
+    ids = [rows.ids for rows in islice(stream_rows(maker(4), 0, 0, pool=3), 7)]
+    assert (ids[0] == ids[3]).all()
+    assert (ids[0] != ids[1]).any()
+    resumed = [rows.ids for rows in islice(stream_rows(maker(4), 2, 0, pool=3), 5)]
+    assert all((a == b).all() for a, b in zip(ids[2:], resumed, strict=True))
 
 
 def test_answer_regions_are_full_half_of_the_time_and_exact_for_either_or() -> None:

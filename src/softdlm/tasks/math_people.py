@@ -85,12 +85,9 @@ def write(rng: Random, people: People) -> tuple[str, str] | None:
 
 
 def _question(rng: Random, people: People, names: list[str], slots: Slots) -> str:
-    """The sentences stand in any order in one problem out of three."""
     told = [_sentence(rng, "have", people.first, {**slots, "S": names[0], "N": names[0]})]
     for (kind, number), name, before in zip(people.relations, names[1:], names, strict=False):
         told.append(_sentence(rng, kind, number, {**slots, "S": name, "N": name, "F": before}))
-    if rng.random() < 0.33:
-        rng.shuffle(told)
     values = _values(people)
     last, first = (names[-1], names[0]) if values[-1] >= values[0] or people.ask != "gap" else (names[0], names[-1])
     ask = rng.choice(words.PEOPLE_ASKS[people.ask]).format_map({**slots, "S": last, "N": last, "F": first})

@@ -9,7 +9,7 @@ from softdlm.tasks import math_words as words
 from softdlm.tasks.pieces import fits
 from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS
 
-LARGEST = 999
+LARGEST = 199
 _QUESTION_PIECES = PROMPT_TOKENS - TEMPLATE_TOKENS
 _SOLUTION_PIECES = RESPONSE_TOKENS - 1
 _OPERATIONS = {"+": add, "-": sub, "*": mul, "/": floordiv}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import count
+from itertools import cycle
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -63,20 +64,37 @@ def read_tokens(folder: Path) -> Tokens:
     return Tokens(folder / "tokenizer.json", len(tokenizer), mask_id, tokenizer.eos_token_id, prefix, suffix)
 
 
-def stream_rows(maker: RowMaker, start: int, workers: int) -> Generator[Rows, None, None]:
-    """Rows of the steps from `start` on, without end. With 0 workers they are made here.
+def stream_rows(maker: RowMaker, start: int, workers: int, pool: int) -> Generator[Rows, None, None]:
+    """Rows of the steps from `start` on, without end: batch `step % pool`, made once and kept.
+
+    A resumed run makes again what it needs, so it meets the same rows as an undisturbed one.
+    """
+    kept: dict[int, Rows] = {}
+    numbers = [step % pool for step in range(start, start + pool)]
+    with closing(_fresh_rows(maker, numbers, workers)) as fresh:
+        for number in cycle(numbers):
+            if number not in kept:
+                kept[number] = next(fresh)
+            yield kept[number]
+
+
+def _fresh_rows(maker: RowMaker, numbers: Iterable[int], workers: int) -> Generator[Rows, None, None]:
+    """Batches by their numbers, in order. With 0 workers they are made here.
 
     Workers are spawned, never forked: a fork would inherit the threads and the GPU of this process.
     """
     if workers == 0:
-        yield from map(maker.rows, count(start))
+        yield from map(maker.rows, numbers)
+        return
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet_worker)
     try:
         waiting: deque[Future[Rows]] = deque()
-        for step in count(start):
-            waiting.append(pool.submit(maker.rows, step))
+        for number in numbers:
+            waiting.append(pool.submit(maker.rows, number))
             if len(waiting) > AHEAD * workers:
                 yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

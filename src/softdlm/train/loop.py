@@ -110,7 +110,10 @@ def _train_steps(student: Student, run: Run, tokens: Tokens, progress: Progress,
     maker = RowMaker(tokens, recipe.mixture, recipe.batch, recipe.seed)
     step_loss = StepLoss(student.network, recipe.seed, tokens.mask_id, run)
     clock = Clock(recipe, run, progress)
-    with closing(stream_rows(maker, progress.step, run.workers)) as batches, (run.out / METRICS).open("a") as metrics:
+    with (
+        closing(stream_rows(maker, progress.step, run.workers, recipe.pool)) as batches,
+        (run.out / METRICS).open("a") as metrics,
+    ):
         while progress.step < progress.steps:
             loss = step_loss(next(batches), progress.step)
             student.learn(loss, progress.step, recipe.rate(progress.step, progress.steps))

@@ -11,14 +11,14 @@ from typing import Any
 from softdlm.errors import UsageError
 from softdlm.tasks import TASKS
 
-COUNTS = ("width", "layers", "heads", "mlp", "steps", "batch")
+COUNTS = ("width", "layers", "heads", "mlp", "steps", "batch", "pool")
 VOCABULARY_MULTIPLE = 64
 CONTEXT = 512
 """Positions the configuration allows; rows have 128, rotary angles are defined beyond."""
 
 
 def _default_mixture() -> dict[str, float]:
-    return {"mini-math": 0.75, "mini-code": 0.15, "either-or": 0.1}
+    return {"mini-math": 0.8, "mini-code": 0.13, "either-or": 0.07}
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Recipe:
     mlp: int = 704
     rope_theta: float = 10_000.0
     """Far above the 128 positions of a row; LLaDA's 500,000 serves contexts that do not occur here."""
-    steps: int = 10_479
+    steps: int = 9_000
     batch: int = 1024
-    lr: float = 1.2e-3
+    pool: int = 2_048
+    """Different batches; they come round again with other masks. Making rows is then no longer what a GPU waits for."""
+    lr: float = 2e-3
     """At the end of the warm-up; from there a cosine to 0."""
-    warmup: int = 200
+    warmup: int = 300
     weight_decay: float = 0.05
     """Of matrices, embeddings among them; norms' gains are left alone."""
     betas: tuple[float, float] = (0.9, 0.98)

@@ -1,0 +1,118 @@
+"""Figures in one style: legible in print, in grey and for the colour-blind. They draw; others compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from softdlm.errors import UsageError
+
+LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
+"""Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
+MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
+DASHES = ("-", ":", "--", "-.")
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "savefig.dpi": 160,
+    "svg.hashsalt": "softdlm",
+}
+
+
+class Point(NamedTuple):
+    """A measured share in per cent with its 95 % interval, at `x`."""
+
+    x: float
+    percent: float
+    low: float
+    high: float
+
+
+Series = Mapping[str, Sequence[Point]]
+"""Points by the name in the legend: a method, or "method, variant"."""
+
+
+def accuracy_against_passes(series: Series, file: Path, *, title: str = "", held: Point | None = None) -> None:
+    """Accuracy over the mean number of forward passes, few passes to the left.
+
+    `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band.
+    """
+    with _figure(file, 1) as (axes,):
+        if held is not None:
+            axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
+            axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1)
+        _draw(axes, series)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set(xlabel="forward passes per answer", ylabel="accuracy, % (95 % interval)", title=title)
+        axes.legend(loc="lower right")
+
+
+def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], ylabel: str) -> None:
+    """Panels side by side with one scale of y, each a title and its series."""
+    with _figure(file, len(panels)) as all_axes:
+        for axes, (title, series), xlabel in zip(all_axes, panels.items(), xlabels, strict=True):
+            _draw(axes, series)
+            axes.set(title=title, xlabel=xlabel)
+        all_axes[0].set_ylabel(ylabel)
+        all_axes[-1].legend(loc="best")
+
+
+def _draw(axes: Any, series: Series) -> None:
+    looks = _looks(series)
+    for name, points in series.items():
+        colour, marker, dash = looks[name]
+        ordered = sorted(points)
+        below = [point.percent - point.low for point in ordered]
+        above = [point.high - point.percent for point in ordered]
+        axes.errorbar(
+            [point.x for point in ordered],
+            [point.percent for point in ordered],
+            yerr=[below, above],
+            label=name,
+            color=colour,
+            marker=marker,
+            linestyle=dash,
+            markersize=5,
+            linewidth=1.4,
+            elinewidth=0.8,
+            capsize=2,
+        )
+
+
+def _looks(names: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """Colour and marker by method, dashes by variant."""
+    parts = {name: name.partition(", ")[::2] for name in names}
+    variants = list(dict.fromkeys(variant for _, variant in parts.values()))
+    others = [method for method in dict.fromkeys(method for method, _ in parts.values()) if method not in LOOKS]
+    looks = LOOKS | dict(zip(others, cycle(MORE_LOOKS), strict=False))
+    return {
+        name: (*looks[method], DASHES[variants.index(variant) % len(DASHES)])
+        for name, (method, variant) in parts.items()
+    }
+
+
+@contextmanager
+def _figure(file: Path, panels: int) -> Iterator[list[Any]]:
+    """Axes side by side, saved when all is drawn. The file's ending chooses the format."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(f"drawing {file} needs matplotlib: pip install 'softdlm[plots]'") from error
+    known = Figure().canvas.get_supported_filetypes()
+    if file.suffix.lstrip(".") not in known:
+        raise UsageError(f"cannot draw {file}: give it one of the endings {', '.join(sorted(known))}")
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(5.2 if panels == 1 else 3.6 * panels, 3.6), layout="constrained")
+        yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, metadata={"Date": None} if file.suffix in (".svg", ".pdf") else None)

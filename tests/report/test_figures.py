@@ -1,0 +1,81 @@
+"""Figures show the numbers they are given, in looks that stay the same from figure to figure."""
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from softdlm.errors import UsageError
+from softdlm.report.figures import Point, accuracy_against_passes, curves
+
+SERIES = {
+    "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
+    "slerp": [Point(16, 95.5, 94.5, 97.5)],
+}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that was saved."""
+    saved: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(self: Figure, *args: Any, **kwargs: Any) -> None:
+        saved.append(self)
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return saved
+
+
+def lines(figure: Figure, panel: int = 0) -> dict[str, Any]:
+    return {str(bars.get_label()): bars for bars in figure.axes[panel].containers}
+
+
+def test_points_stand_where_they_were_measured_with_their_intervals(tmp_path: Path, drawn: list[Figure]) -> None:
+    accuracy_against_passes(SERIES, tmp_path / "deep" / "figure.png", held=Point(64, 96.0, 94.0, 97.0))
+    assert (tmp_path / "deep" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    line, _, (bars,) = lines(drawn[0])["vanilla"]
+    assert [tuple(xy) for xy in line.get_xydata()] == [(16.0, 89.0), (64.0, 96.0)]
+    low, high = bars.get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx((87.0, 91.0))
+    band = drawn[0].axes[0].patches[0].get_extents().transformed(drawn[0].axes[0].transData.inverted())
+    assert (band.y0, band.y1) == pytest.approx((94.0, 97.0))
+
+
+def test_a_method_looks_the_same_everywhere(tmp_path: Path, drawn: list[Figure]) -> None:
+    panels = {"one": {"slerp": SERIES["slerp"]}, "two": {"mine": SERIES["slerp"], "slerp, b": SERIES["slerp"]} | SERIES}
+    curves(panels, tmp_path / "figure.svg", xlabels=["x", "x"], ylabel="%")
+    looks = [
+        (each[0].get_color(), each[0].get_marker()) for each in (lines(drawn[0])["slerp"], lines(drawn[0], 1)["slerp"])
+    ]
+    assert looks[0] == looks[1]
+    variant = lines(drawn[0], 1)["slerp, b"][0]
+    assert (variant.get_color(), variant.get_marker()) == looks[0]
+    assert variant.get_linestyle() != lines(drawn[0], 1)["slerp"][0].get_linestyle()
+    assert len({each[0].get_color() for each in lines(drawn[0], 1).values()}) == 3
+
+
+def test_the_same_numbers_give_the_same_file(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        accuracy_against_passes(SERIES, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_an_unknown_ending_and_a_missing_library_say_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="png"):
+        accuracy_against_passes(SERIES, tmp_path / "figure.doc")
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r"softdlm\[plots\]"):
+        accuracy_against_passes(SERIES, tmp_path / "figure.png")
