@@ -9,7 +9,6 @@ DENIED = "Permission denied|Operation not permitted|Read-only file system"
 ABSENT = "No such file or directory"
 
 ESCAPES = [
-    Hostile("report closed, then a loop", "timeout", "", "import os\nos.closerange(0, 64)\nwhile True: pass"),
     Hostile(
         "a fork bomb that leaves its session",
         "timeout",

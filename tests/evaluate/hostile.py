@@ -101,6 +101,7 @@ while True: pass
         "while True:\n    try: raise KeyboardInterrupt\n    except BaseException: pass",
     ),
     Hostile("stopping itself", "timeout", "", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
+    Hostile("report closed, then a loop", "timeout", "", "import os\nos.closerange(0, 64)\nwhile True: pass"),
     Hostile("killing its group", "failed", ENDED, "import os\nos.killpg(0, 9)"),
 ]
 

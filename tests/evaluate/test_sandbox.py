@@ -29,7 +29,6 @@ JAILS = ("bubblewrap", "unshare")
 BACKENDS = (*JAILS, "subprocess")
 PROMISED = [(backend, hostile) for backend in BACKENDS for hostile in (*ACCIDENTS, *REFUSALS, *CHEATS)]
 PROMISED += [(backend, hostile) for backend in JAILS for hostile in ESCAPES]
-SECONDS = 1.0
 GOOD, CHECK = "def f(x):\n    return x + 1\n", "assert f(1) == 2\n"
 
 
@@ -46,13 +45,17 @@ def trial(backend: str) -> str | None:
 
 
 def tried(backend: str, **limits: Any) -> Sandbox:
-    """A sandbox whose processes can be told from all others by their limit on memory."""
-    problem = trial(backend)
-    if problem and backend == "bubblewrap" and os.environ.get("SOFTDLM_REQUIRE_BUBBLEWRAP"):
-        pytest.fail(f"SOFTDLM_REQUIRE_BUBBLEWRAP is set, but {problem}")
+    """A sandbox whose processes can be told from all others by their limit on memory.
+
+    A back end that does not pass its trial here is skipped by name. CI demands bubblewrap, and that no jail leaks.
+    """
+    problem = trial(backend) or ""
+    if os.environ.get("SOFTDLM_REQUIRE_BUBBLEWRAP"):
+        assert not problem or backend != "bubblewrap"
+        assert "its trial ended with failed" not in problem
     if problem:
         pytest.skip(f"{backend}: {problem}")
-    return Sandbox(backend, Limits(**{"seconds": SECONDS, "memory_bytes": 2**28 + secrets.randbelow(2**24), **limits}))
+    return Sandbox(backend, Limits(**{"memory_bytes": 2**28 + secrets.randbelow(2**24), **limits}))
 
 
 def alive(mark: str) -> list[str]:
@@ -104,12 +107,13 @@ def timed(sandbox: Sandbox, program: str, checks: str = "") -> tuple[Outcome, fl
 
 @pytest.mark.parametrize(("backend", "hostile"), PROMISED, ids=lambda it: getattr(it, "name", it))
 def test_hostile_programs_are_contained(backend: str, hostile: Hostile, world: dict[str, str]) -> None:
-    sandbox = tried(backend)
+    """Only those that must run into their deadline get a short one: a busy machine must not make failures late."""
+    sandbox = tried(backend, seconds=1.0 if hostile.verdict == "timeout" else 10.0)
     program = hostile.program.format(**world) if hostile in ESCAPES else hostile.program
     outcome, seconds = timed(sandbox, program, hostile.checks)
     assert outcome.verdict == hostile.verdict, outcome
     assert re.search(hostile.reason, outcome.detail), outcome
-    assert seconds < SECONDS + 1
+    assert seconds < sandbox.limits.seconds + 1
     assert len(outcome.detail) <= 300
     assert outcome.detail.isprintable()
     assert alive(str(sandbox.limits.memory_bytes)) == []
@@ -160,6 +164,13 @@ def test_honest_programs_pass(backend: str, name: str) -> None:
 def test_honest_programs_pass_in_a_jail(backend: str, name: str) -> None:
     outcome = tried(backend, seconds=10.0).run(HONEST_IN_JAIL[name])
     assert outcome.passed, outcome
+
+
+def test_a_limited_process_starts_and_writes_nothing() -> None:
+    sandbox = tried("subprocess")
+    assert "BlockingIOError" in sandbox.run("import os\nif os.fork() == 0: os._exit(0)").detail
+    assert "can't start new thread" in sandbox.run("import threading\nthreading.Thread(target=print).start()").detail
+    assert "File too large" in sandbox.run("with open('new', 'w') as file: file.write('x')").detail
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -320,6 +331,14 @@ def test_what_cannot_be_meant_is_refused() -> None:
         find_sandbox(backend="docker")
     with pytest.raises(UsageError, match="limit seconds must be above 0, not 0"):
         Limits(seconds=0)
+
+
+def test_the_example_in_the_docs_runs() -> None:
+    name = find_sandbox().backend if any(trial(backend) is None for backend in JAILS) else pytest.skip("no jail here")
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == ([name, "passed"], "")
 
 
 def test_the_record_says_how_programs_were_run() -> None:

@@ -10,8 +10,9 @@ import platform
 import secrets
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from tempfile import NamedTemporaryFile, TemporaryDirectory
@@ -26,7 +27,8 @@ Verdict = Literal["passed", "failed", "timeout", "output", "error"]
 DETAIL_CHARS = 300
 REMEDY = (
     "allow user namespaces (Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0; Docker: "
-    "--security-opt seccomp=unconfined), or accept the risk with allow_unsandboxed=True"
+    "--security-opt seccomp=unconfined, apparmor=unconfined and systempaths=unconfined), or accept the risk with "
+    "allow_unsandboxed=True"
 )
 
 
@@ -85,17 +87,12 @@ class Sandbox:
         """Passes only if the program and then the checks, in the program's namespace, ran to their end."""
         halves = secrets.token_hex(32), f"{secrets.token_hex(32)}\n"
         payload = b"".join(map(framed, (program, checks, halves[0]))) + halves[1].encode()
-        user = unused_user() if not self.isolated and os.geteuid() == 0 else None
-        command = partial(
-            BACKENDS[self.backend].command, f"main({self._rlimits()!r}, {user})", self.limits.scratch_bytes
-        )
+        user = None if self.isolated else unused_user()
+        call = f"main({self._rlimits()!r}, {user})"
+        command = partial(BACKENDS[self.backend].command, call, self.limits.scratch_bytes)
         try:
-            if self.isolated:
-                report = converse(command, payload, self.limits.seconds, None, ENVIRONMENT)
-            else:
-                with TemporaryDirectory(prefix="softdlm-", ignore_cleanup_errors=True) as folder:
-                    os.chmod(folder, 0o777)
-                    report = converse(command, payload, self.limits.seconds, folder, ENVIRONMENT)
+            with nullcontext() if self.isolated else scratch_folder() as folder:
+                report = converse(command, payload, self.limits.seconds, folder, ENVIRONMENT)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
         return judged(report, "".join(halves))
@@ -115,6 +112,14 @@ class Sandbox:
             "RLIMIT_CORE": 0,
         }
         return limits if sys.platform == "darwin" else limits | {"RLIMIT_AS": self.limits.memory_bytes}
+
+
+@contextmanager
+def scratch_folder() -> Iterator[str]:
+    """Where a limited process finds itself, whoever it runs as."""
+    with TemporaryDirectory(prefix="softdlm-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o777)
+        yield folder
 
 
 def framed(text: str) -> bytes:

@@ -6,7 +6,7 @@ the kernel excuses root from the limit on processes and lets it write in /proc/s
 """
 
 import os
-import random
+import secrets
 import shutil
 import sys
 from collections.abc import Callable
@@ -113,31 +113,32 @@ def sights() -> tuple[list[str], dict[str, str]]:
 
 def as_nobody(python: Interpreter) -> list[str]:
     """What comes before a launcher: it dies with us, and as root it first becomes an unused user."""
-    become = [tool("setpriv", "util-linux"), "--pdeathsig", "KILL"]
-    if os.geteuid() != 0:
+    become, user = [tool("setpriv", "util-linux"), "--pdeathsig", "KILL"], unused_user()
+    if user is None:
         return [*become, "--"]
-    user = str(unused_user())
-    become += ["--reuid", user, "--regid", user, "--clear-groups", "--"]
+    become += ["--reuid", str(user), "--regid", str(user), "--clear-groups", "--"]
     barred = first_barred(python.prefix)
     if barred is None:
         return become
-    lift = ["lift", tool("mount", "util-linux"), tool("mkdir", "coreutils"), python.prefix, barred]
-    return [
-        tool("unshare", "util-linux"),
-        "--mount",
-        "--propagation",
-        "private",
-        "/bin/sh",
-        "-c",
-        _LIFT,
-        *lift,
-        *become,
-    ]
+    private = [tool("unshare", "util-linux"), "--mount", "--propagation", "private", "/bin/sh", "-c", _LIFT, "lift"]
+    return [*private, tool("mount", "util-linux"), tool("mkdir", "coreutils"), python.prefix, barred, *become]
 
 
-def unused_user() -> int:
-    """Another one each time, so that runs at the same time do not share one limit on processes."""
-    return random.SystemRandom().choice(UNUSED_USERS)
+def unused_user() -> int | None:
+    """Whom root becomes: another user each time, so that runs at the same time do not share one limit on processes.
+
+    None for everybody else, also for a "root" in a user namespace that maps no such user.
+    """
+    if os.geteuid() != 0 or not is_mapped(UNUSED_USERS):
+        return None
+    return secrets.choice(UNUSED_USERS)
+
+
+def is_mapped(users: range) -> bool:
+    if not os.path.exists("/proc/self/uid_map"):
+        return True
+    table = (tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines())
+    return any(first <= users.start and users.stop <= first + count for first, _, count in table)
 
 
 def first_barred(path: str) -> str | None:
@@ -154,11 +155,7 @@ def tool(name: str, package: str) -> str:
 
 
 BACKENDS = {
-    "bubblewrap": Backend(True, bubblewrap, "install bubblewrap 0.8 or newer and allow user namespaces"),
-    "unshare": Backend(True, unshare, "install util-linux 2.36 or newer and allow user namespaces"),
-    "subprocess": Backend(
-        False,
-        subprocess,
-        "as root, the program runs as an unused user, who must be able to read the interpreter: put it outside /root",
-    ),
+    "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8 and user namespaces"),
+    "unshare": Backend(True, unshare, "it needs util-linux 2.36, Linux 5.12 and user namespaces"),
+    "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

@@ -51,8 +51,8 @@ def confine(limits: dict[str, int], user: int | None) -> None:
     if user is not None:
         keep_library_in_reach()
         os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+        os.setgid(user)
+        os.setuid(user)
     for name, most in limits.items():
         resource.setrlimit(getattr(resource, name), (most, most))
 

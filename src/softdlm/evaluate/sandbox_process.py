@@ -14,7 +14,7 @@ from typing import Literal
 START_SECONDS = 20.0
 """How long jail and interpreter may take to start; the program's own time begins after that."""
 END_SECONDS = 5.0
-"""How long a launcher may take to notice that its child was killed, before it is killed too."""
+"""How long a tree may take to end once it was killed."""
 REPORT_BYTES = 4096
 
 End = Literal["unstarted", "answered", "closed", "late", "flood"]
@@ -45,9 +45,10 @@ def converse(
             return Report("unstarted", complaint(process), time.monotonic() - begun)
         begun = time.monotonic()
         end, heard = listen(report, heard, 2, begun + seconds)
-        used = time.monotonic() - begun
-        answer = heard.partition(b"\n")[2].decode("utf-8", "backslashreplace")
-        return Report(end, answer if end == "answered" else exit_status(process) if end == "closed" else "", used)
+        words = heard.partition(b"\n")[2].decode("utf-8", "backslashreplace")
+        if end == "closed":
+            end, words = exit_status(process, begun + seconds)
+        return Report(end, words, time.monotonic() - begun)
 
 
 @contextmanager
@@ -105,7 +106,8 @@ def listen(stream: int, heard: bytes, lines: int, until: float) -> tuple[End, by
 def ready(stream: int, event: int, until: float) -> bool:
     poll = select.poll()
     poll.register(stream, event)
-    return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+    left = until - time.monotonic()
+    return left > 0 and bool(poll.poll(left * 1000))
 
 
 def complaint(process: subprocess.Popen[bytes]) -> str:
@@ -118,13 +120,17 @@ def complaint(process: subprocess.Popen[bytes]) -> str:
         lines = os.read(process.stderr.fileno(), 16 * REPORT_BYTES).decode("utf-8", "backslashreplace").splitlines()
         if lines:
             return lines[-1]
-    return f"no answer within {START_SECONDS:g} s" if process.returncode is None else exit_status(process)
+    return (
+        f"no answer within {START_SECONDS:g} s" if process.returncode is None else f"exit status {process.returncode}"
+    )
 
 
-def exit_status(process: subprocess.Popen[bytes]) -> str:
-    with suppress(subprocess.TimeoutExpired):
-        return f"exit status {process.wait(END_SECONDS)}"
-    return "its report was closed"
+def exit_status(process: subprocess.Popen[bytes], until: float) -> tuple[End, str]:
+    """Closing the report is not yet the end: a program may do so and run on."""
+    try:
+        return "closed", f"exit status {process.wait(max(0.0, until - time.monotonic()))}"
+    except subprocess.TimeoutExpired:
+        return "late", ""
 
 
 def end_tree(process: subprocess.Popen[bytes], status: int) -> None:
@@ -161,7 +167,7 @@ def has_ended(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return True
 
 
