@@ -502,14 +502,14 @@ MISTAKES = [
     ),
     Mistake(
         "harness: an answer begun is continued",
-        "evaluate/task.py",
+        "evaluate/harness_task.py",
         "continue_final_message=not add_generation_prompt",
         "continue_final_message=False",
         "tests/evaluate/test_harness.py::test_an_answer_already_begun_is_continued",
     ),
     Mistake(
         "harness: turns are the task's",
-        "evaluate/task.py",
+        "evaluate/harness_task.py",
         "many != self.turns",
         "False",
         "tests/evaluate/test_harness.py::test_shots_are_laid_out_as_the_tasks_name_says",

@@ -243,20 +243,25 @@ def test_seeded_draws_repeat_and_differ_by_seed() -> None:
     assert one.canvas_ids != other.canvas_ids
 
 
+def test_draws_follow_the_request_number_not_the_place() -> None:
+    options: dict[str, Any] = {"max_new_tokens": 12, "temperature": 1.5, "early_finish": False}
+    prompts = [[3, 4], [3, 4], [5, 6, 7]]
+    first = softdlm.generate(tiny("llada"), prompts, requests=[70, 8, 9], **options)
+    back = softdlm.generate(tiny("llada"), prompts[::-1], requests=[9, 8, 70], batch_size=1, **options)
+    assert [each.canvas_ids for each in first] == [each.canvas_ids for each in back[::-1]]
+    assert first[0].canvas_ids != first[1].canvas_ids
+    heard: list[int] = []
+    softdlm.generate(
+        tiny("llada"), prompts, requests=[70, 8, 9], on_step=lambda _, names: heard.extend(names), **options
+    )
+    assert set(heard) == {70, 8, 9}
+    with pytest.raises(UsageError, match="3 prompts but 2 request numbers"):
+        softdlm.generate(tiny("llada"), prompts, requests=[1, 2])
+
+
 def test_llada2_rounds_its_canvas_up_to_whole_blocks() -> None:
     answer = softdlm.generate(tiny("llada2"), [5, 6, 7], max_new_tokens=10, block_length=8, early_finish=False)
     assert answer.trace.length == 16
     assert len(answer.canvas_ids) == 10
     assert len(answer.trace.replay()) == 13
     assert softdlm.generate(tiny("llada"), [5, 6, 7], max_new_tokens=10, block_length=8).trace.length == 13
-
-
-def test_draws_follow_the_request_number_not_the_place_in_the_batch() -> None:
-    options: Any = {"temperature": 1.0, "max_new_tokens": 12, "seed": 3}
-    prompt = [3, 4]
-    many = softdlm.generate(tiny("llada"), [prompt, prompt, prompt], requests=[7, 9, 7], **options)
-    alone = softdlm.generate(tiny("llada"), [prompt], requests=[9], **options)
-    assert many[1].ids == alone[0].ids
-    assert many[0].ids == many[2].ids != many[1].ids
-    with pytest.raises(UsageError, match="2 requests for 1 prompts"):
-        softdlm.generate(tiny("llada"), [prompt], requests=[1, 2], **options)

@@ -80,9 +80,9 @@ def generate(
 
     A prompt is a string (a user's turn; chat=False takes it as raw text), a list of chat messages, or token ids;
     a list of prompts gives a list of answers in the same order. The remaining options are those of `denoise`. The
-    tokens of a prompt do not depend on its batch; draws depend on (seed, request), the prompts being numbered from 0
-    unless `requests` numbers them, as a run that is resumed must. The trace keeps every commit, with
-    record_candidates also the candidates at the positions still open.
+    tokens of a prompt do not depend on its batch. `requests` numbers the prompts, which draws are seeded by (their
+    places by default). The trace keeps every commit, with record_candidates also the candidates at the positions
+    still open.
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
@@ -91,13 +91,13 @@ def generate(
         raise UsageError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     if batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, not {batch_size}")
-    numbers = range(len(prompts)) if requests is None else requests
-    if len(numbers) != len(prompts):
-        raise UsageError(f"{len(numbers)} requests for {len(prompts)} prompts: give one number per prompt")
     if (stops or on_text) and model.tokenizer is None:
         raise TokenizerError(f"{model.source.name} has no tokenizer, which stop strings and streamed text need")
     if "" in stops:
         raise UsageError("a stop string must not be empty")
+    numbers = range(len(prompts)) if requests is None else requests
+    if len(numbers) != len(prompts):
+        raise UsageError(f"{len(prompts)} prompts but {len(numbers)} request numbers: give one per prompt")
     check_block_length(options.get("block_length"))
     length = options.get("block_length") if model.blocks_from_zero else None
     answers = [
@@ -159,11 +159,12 @@ def _text_ids(model: Denoiser, prompt: Any, chat: bool) -> list[int]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     text = prompt
     if chat or not isinstance(prompt, str):
-        text = _render(tokenizer, messages)
+        text = render_chat(tokenizer, messages)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _render(tokenizer: Any, messages: list[Any]) -> str:
+def render_chat(tokenizer: Any, messages: list[Any]) -> str:
+    """The text that a chat template makes of messages, ready for the answer."""
     for message in messages:
         if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
             raise PromptError(f"a chat message is a mapping with role and content, not {message!r}")
@@ -273,7 +274,7 @@ def _run(
         model.mask_id,
         next(iter(model.eos_ids), 0),
     )
-    requests = [answer.request for answer in answers]
+    names = [answer.request for answer in answers]
 
     def read(step: Step) -> Bool[Tensor, "B"]:
         for row, made in Pass.by_row(step, answers[0].record_candidates).items():
@@ -287,8 +288,8 @@ def _run(
             if not answer.stopped:
                 answer.listen(row)
 
-    for step in denoise(model, canvas, requests=requests, early_finish=early_finish, until=read, **options):
+    for step in denoise(model, canvas, requests=names, early_finish=early_finish, until=read, **options):
         canvas = step.canvas
         if on_step:
-            on_step(step, requests)
+            on_step(step, names)
     listen(canvas)

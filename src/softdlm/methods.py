@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from softdlm.commit import CommitRule, EntropyBound, Factor, Threshold, TopN
+from softdlm.commit import CommitRule, EntropyBound, Factor, Rank, Threshold, TopN
 from softdlm.errors import UsageError
 from softdlm.feedback import Additive, Euclidean, FeedbackRule, Mask, NormMix, Slerp
 
@@ -30,17 +30,24 @@ def commit_rule(
     threshold: float | None = None,
     entropy_bound: float | None = None,
     factor: float | None = None,
+    rank: Rank | None = None,
 ) -> CommitRule:
-    """The commit rule that was asked for; one token a step where none was."""
-    asked = {
-        "tokens_per_step": (TopN, tokens_per_step),
-        "threshold": (Threshold, threshold),
-        "entropy_bound": (EntropyBound, entropy_bound),
-        "factor": (Factor, factor),
+    """The commit rule that was asked for, one token a step where none was; `rank` replaces the rule's own order."""
+    values = {
+        "tokens_per_step": tokens_per_step,
+        "threshold": threshold,
+        "entropy_bound": entropy_bound,
+        "factor": factor,
     }
-    given = {name: rule for name, rule in asked.items() if rule[1] is not None}
+    given = [name for name, value in values.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
-    for rule, value in given.values():
-        return rule(value)
-    return TopN(1)
+    if tokens_per_step is not None:
+        return TopN(tokens_per_step, rank or "confidence")
+    if threshold is not None:
+        return Threshold(threshold, floor=TopN(1, rank or "confidence"))
+    if entropy_bound is not None:
+        return EntropyBound(entropy_bound, rank or "entropy")
+    if factor is not None and rank not in (None, "confidence"):
+        raise UsageError(f"the factor rule ranks by confidence, not by {rank}")
+    return TopN(1, rank or "confidence") if factor is None else Factor(factor)

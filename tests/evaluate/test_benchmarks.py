@@ -18,7 +18,7 @@ GOLDEN = DATA / "prompts"
 PAPER = {
     "gsm8k": (5, 512, "last"),
     "math500": (4, 512, "last"),
-    "humaneval": (0, 512, "forbid-eos"),
+    "humaneval": (0, 512, "forbid-first"),
     "mbpp": (3, 256, "last"),
     "gsm8k-dream": (0, 256, "allow"),
     "math500-dream": (0, 512, "allow"),

@@ -13,7 +13,7 @@ from tests.conftest import BENCHMARKS, DATA
 from tests.evaluate.harness_runs import MODELS, UNJAILED, adapter, benchmarks, evaluate, folder, paper_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
-POLICY = {"gsm8k": "last", "math500": "last", "humaneval": "forbid-eos", "mbpp": "last"}
+POLICY = {"gsm8k": "last", "math500": "last", "humaneval": "forbid-first", "mbpp": "last"}
 
 
 def request(text: str, **said: Any) -> Any:

@@ -37,7 +37,7 @@ def test_strings_become_numbers_lists_and_rules() -> None:
         ({"tokens_per_step": 2, "threshold": 0.9}, "exclude each other"),
         ({"schedule": "eps", "threshold": 0.9}, "schedule says how tokens_per_step is kept"),
         ({"ranking": "margin", "threshold": 0.9}, "ranking says how tokens_per_step is kept"),
-        ({"eos": "never"}, "eos must be one of allow, last, forbid, forbid-eos, not 'never'"),
+        ({"eos": "never"}, "eos must be one of allow, last, forbid, forbid-first, not 'never'"),
         ({"ranking": "luck"}, "ranking must be one of confidence, margin, entropy"),
         ({"batch_size": "auto"}, "batch_size 'auto' is not supported: give a number"),
         ({"temperature": -1}, "temperature must be at least 0"),
@@ -85,9 +85,9 @@ def test_adaptive_rules_replace_the_tasks_schedule() -> None:
 
 def test_humanevals_rule_forbids_eos_and_allows_the_end_of_turn() -> None:
     model = tiny("llada")
-    assert eos_options(model, "forbid-eos") == {"eos": "allow", "forbid": (181,)}
+    assert eos_options(model, "forbid-first") == {"eos": "allow", "forbid": (181,)}
     assert eos_options(model, "last") == {"eos": "last"}
-    options = Settings.parse({}).for_request({"eos": "forbid-eos"}).options(model)
+    options = Settings.parse({}).for_request({"eos": "forbid-first"}).options(model)
     assert options.get("forbid") == (181,)
 
 

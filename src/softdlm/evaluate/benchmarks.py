@@ -22,8 +22,9 @@ from softdlm.evaluate.identity import request_number
 from softdlm.evaluate.settings import Eos
 
 if TYPE_CHECKING:
-    from softdlm.evaluate.task import BenchmarkTask
+    from softdlm.evaluate.harness_task import BenchmarkTask
 
+PAPER = ("gsm8k", "math500", "humaneval", "mbpp")
 _PREFIX = "softdlm_"
 _FEWSHOT_SEED = 1234
 """lm-eval's default, for the tasks that draw their shots."""
@@ -92,10 +93,8 @@ class Benchmark:
             "task_version": self.task.VERSION,
             "shots": self.task.config.num_fewshot,
             "items": len(self.items),
-            "max_new_tokens": self.max_new_tokens,
-            "eos": self.eos,
+            "defaults": {"max_new_tokens": self.max_new_tokens, "eos": self.eos, **self.decoding},
             "stop": list(self._generation["until"]),
-            "decoding": self.decoding,
             "metrics": list(self.metrics),
             "chat_template": hashlib.sha256(self.template.encode()).hexdigest(),
             "prompts": digest({"prompt": item.prompt} for item in self.items),
@@ -119,11 +118,10 @@ def benchmark_names() -> tuple[str, ...]:
 
 
 def paper_benchmark(benchmark: str, family: str) -> str:
-    """The default reading of a benchmark for a model's family: Dream has its own."""
-    name = f"{benchmark}-dream" if family == "dream" else benchmark
-    if benchmark not in ("gsm8k", "math500", "humaneval", "mbpp"):
-        raise UsageError(f"unknown benchmark {benchmark!r}: one of gsm8k, math500, humaneval, mbpp")
-    return name
+    """The default reading of a benchmark for a model's family (`model.source.family`): Dream has its own."""
+    if benchmark not in PAPER:
+        raise UsageError(f"unknown benchmark {benchmark!r}: one of {', '.join(PAPER)}")
+    return f"{benchmark}-dream" if family.lower() == "dream" else benchmark
 
 
 def load_benchmark(
@@ -168,7 +166,7 @@ def _load_task(name: str, data_dir: str | Path | None, allow_unsandboxed: bool) 
 
 
 def _build(task: BenchmarkTask, tokenizer: Any, limit: int | None) -> tuple[BenchmarkItem, ...]:
-    from softdlm.evaluate.task import render
+    from softdlm.evaluate.harness_task import render
 
     def template(messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         return render(tokenizer, messages, add_generation_prompt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -16,10 +17,10 @@ from tqdm import tqdm
 
 from softdlm.decode import check_length
 from softdlm.errors import PromptError, TokenizerError, UsageError
+from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.identity import digest, protocol, request_number
 from softdlm.evaluate.likelihood import log_likelihood
 from softdlm.evaluate.settings import Decoding, Settings
-from softdlm.evaluate.task import Messages, render
 from softdlm.generation import encode, generate
 from softdlm.models.load import load
 
@@ -100,6 +101,10 @@ class SoftDLM(LM):
         return {"softdlm": self.protocol()}
 
     def protocol(self) -> dict[str, Any]:
+        return self._protocol
+
+    @cached_property
+    def _protocol(self) -> dict[str, Any]:
         return protocol(self.settings)
 
     def set_cache_hook(self, cache_hook: Any) -> None:

@@ -45,20 +45,12 @@ def digest(value: Mapping[str, Any]) -> str:
 
 
 def weights_identity(model: str, revision: str | None) -> str:
-    """The hub's commit; of a folder the content of its small files and the size and time of its large ones."""
-    from softdlm.models.load import resolve
+    """The hub's commit, or a digest of a folder's weights, configuration and tokenizer."""
+    from softdlm.models.load import find_checkpoint
+    from softdlm.models.weights import digest as folder_digest
 
-    folder, commit = resolve(model, revision)
-    if not Path(model).expanduser().is_dir() and commit is not None:
-        return commit
-    total = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.suffix == ".json":
-            total.update(file.name.encode() + file.read_bytes())
-        elif file.suffix == ".safetensors":
-            state = file.stat()
-            total.update(f"{file.name} {state.st_size} {state.st_mtime_ns}".encode())
-    return total.hexdigest()
+    found = find_checkpoint(model, revision=revision)
+    return str(found.source.revision) if found.from_hub else folder_digest(found.folder)
 
 
 @cache

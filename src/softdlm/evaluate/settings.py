@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from softdlm.commit import CommitRule, EntropyBound, Rank, Steps, TopN
+from softdlm.commit import CommitRule, Rank, Steps, TopN
 from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
@@ -17,8 +17,8 @@ from softdlm.methods import commit_rule, feedback_rule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice
 
-Eos = Literal["allow", "last", "forbid", "forbid-eos"]
-"""`forbid-eos` is the paper's rule for HumanEval: EOS never, end of turn freely."""
+Eos = Literal["allow", "last", "forbid", "forbid-first"]
+"""`forbid-first` is the paper's rule for HumanEval: EOS never, end of turn freely."""
 Schedule = Literal["top", "even", "eps"]
 """How a number of tokens per step is kept: exactly, as LLaDA spreads it, or as Dream does."""
 DEFAULT_NEW_TOKENS = 256
@@ -102,8 +102,8 @@ class Settings:
             raise UsageError(
                 f"{own[0]} says how tokens_per_step is kept and means nothing with {adaptive[0]}: leave it out"
             )
-        rule = commit_rule(self.tokens_per_step, self.threshold, self.entropy_bound, self.factor)
-        return EntropyBound(rule.gamma, rank=self.ranking or rule.rank) if isinstance(rule, EntropyBound) else rule  # type: ignore[arg-type]
+        rank: Any = self.ranking
+        return commit_rule(self.tokens_per_step, self.threshold, self.entropy_bound, self.factor, rank=rank)
 
     def _fixed_rate(self, task: Mapping[str, Any], limit: int) -> CommitRule:
         n = 1 if self.tokens_per_step is None else self.tokens_per_step
@@ -144,7 +144,7 @@ class Decoding:
 
 def eos_options(model: Denoiser, eos: Eos) -> DecodeOptions:
     """The options of `generate` for a policy; EOS is the first of the model's EOS ids, end of turn the others."""
-    return {"eos": "allow", "forbid": model.eos_ids[:1]} if eos == "forbid-eos" else {"eos": eos}
+    return {"eos": "allow", "forbid": model.eos_ids[:1]} if eos == "forbid-first" else {"eos": eos}
 
 
 def _is_none(value: Any) -> bool:

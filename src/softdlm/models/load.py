@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -47,6 +48,50 @@ def load(
         raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
     place = find_device(device)
     number = find_dtype(dtype, place)
+    found = find_checkpoint(model, revision=revision, mask_id=mask_id, eos_ids=eos_ids, max_length=max_length)
+    network: Any = build(found.family, found.config, found.folder, number, place)
+    vocabulary = network.get_input_embeddings().num_embeddings
+    for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
+        if not 0 <= value < vocabulary:
+            raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
+    return found.family.denoiser(
+        network,
+        attention=attention,
+        mask_id=found.mask_id,
+        eos_ids=found.eos_ids,
+        tokenizer=found.tokenizer,
+        max_length=found.max_length,
+        source=found.source,
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model before its weights are read: enough to write its prompts and to say whose answers they will be."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    family: Family
+    tokenizer: Any
+    mask_id: int
+    eos_ids: tuple[int, ...]
+    max_length: int
+    source: Source
+
+    @property
+    def from_hub(self) -> bool:
+        return self.source.name != "builtin" and not Path(self.source.name).expanduser().is_dir()
+
+
+def find_checkpoint(
+    model: str | Path,
+    *,
+    revision: str | None = None,
+    mask_id: int | None = None,
+    eos_ids: Sequence[int] | None = None,
+    max_length: int | None = None,
+) -> Checkpoint:
+    """What `load` finds out before it reads the weights; the arguments are the same."""
     folder, commit = resolve(model, revision)
     config = read_config(folder)
     family = find_family(config, folder)
@@ -54,20 +99,8 @@ def load(
     mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
     ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
     check_special_ids(tokenizer, family, mask, ends)
-    network: Any = build(family, config, folder, number, place)
-    vocabulary = network.get_input_embeddings().num_embeddings
-    for name, value in [("mask_id", mask), *(("eos_ids", end) for end in ends)]:
-        if not 0 <= value < vocabulary:
-            raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
-    return family.denoiser(
-        network,
-        attention=attention,
-        mask_id=mask,
-        eos_ids=ends,
-        tokenizer=tokenizer,
-        max_length=max_length or family.max_length(config),
-        source=Source(str(model), family.name, commit),
-    )
+    length = max_length or family.max_length(config)
+    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, Source(str(model), family.name, commit))
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
@@ -125,6 +158,7 @@ def find_family(config: Mapping[str, Any], folder: Path) -> Family:
 
 
 def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    """The type asked for, or bfloat16 on a GPU and float32 elsewhere."""
     if dtype is None:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from softdlm.errors import CheckpointError
 from softdlm.models.family import Family, Weight
 
 INDEX = "model.safetensors.index.json"
+_MEANING = ("config.json", "*token*", "vocab*", "merges.txt", "*.jinja")
+"""Files beside the weights that decide what a model answers."""
 
 
 def build(
@@ -53,6 +56,16 @@ def checkpoint_files(folder: Path) -> list[Path]:
     if single.exists():
         return [single]
     raise CheckpointError(f"{folder} holds neither {INDEX} nor model.safetensors (only safetensors are read)")
+
+
+def digest(folder: Path) -> str:
+    """One number for a folder's weights, configuration and tokenizer: other files and its place do not matter."""
+    files = {*checkpoint_files(folder), *(file for pattern in _MEANING for file in folder.glob(pattern))}
+    total = hashlib.sha256()
+    for file in sorted(file for file in files if file.is_file()):
+        with file.open("rb") as stream:
+            total.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 def check(shards: list[Path], shapes: Mapping[str, tuple[int, ...]]) -> None:
