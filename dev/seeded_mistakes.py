@@ -604,6 +604,8 @@ MISTAKES = [
         "    found.set_fewshot_seed(_FEWSHOT_SEED)\n",
         "",
         "tests/evaluate/test_benchmarks.py",
+    ),
+    Mistake(
         "only the nonce passes",
         "evaluate/sandbox.py",
         'report.end == "answered" and report.words == nonce',
