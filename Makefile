@@ -11,6 +11,9 @@ demo: .venv/ready
 	$(BIN)/python examples/harry_potter.py
 	$(BIN)/softdlm compare --max-new-tokens 64 --tokens-per-step 4 \
 		'Jack buys 3 buttons for $$9 each. He had $$73. How much is left?'
+	@echo 'That problem was picked because the methods differ. Now 100 held-out ones, not picked:'
+	$(BIN)/softdlm eval --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
+	@echo 'Accuracy against passes: demo/accuracy.png'
 
 test: lint
 	$(BIN)/pytest -n 2
@@ -27,7 +30,7 @@ clean:
 .venv/ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
-	$(PIP) -e .
+	$(PIP) -e ".[plots]"
 	touch $@
 
 .venv/ready-dev: .venv/ready

@@ -69,7 +69,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     user = "root" if os.geteuid() == 0 else "unprivileged"
     result: dict[str, Any] = {"date": str(date.today()), "user": user, "python": platform.python_version()}
-    result |= {"system": platform.platform(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    result |= {"system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count()}
+    result |= {"load at the start": round(os.getloadavg()[0], 1)}
     for backend in BACKENDS:
         try:
             sandbox = find_sandbox(backend=backend, allow_unsandboxed=True)

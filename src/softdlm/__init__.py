@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from softdlm import tasks
     from softdlm.commit import EntropyBound, Factor, Steps, Threshold, TopN
     from softdlm.decode import denoise
-    from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
+    from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
     from softdlm.generation import Generation, generate
     from softdlm.models.denoiser import Denoiser
@@ -23,7 +23,8 @@ _HOMES = {
     **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix"], "softdlm.feedback"),
     **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),
     **dict.fromkeys(
-        ["SoftDLMError", "UsageError", "CheckpointError", "TokenizerError", "PromptError"], "softdlm.errors"
+        ["SoftDLMError", "UsageError", "CheckpointError", "TokenizerError", "PromptError", "ResultsError"],
+        "softdlm.errors",
     ),
     "Denoiser": "softdlm.models.denoiser",
     "Generation": "softdlm.generation",

@@ -10,7 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softdlm.analysis.cli import app as analyze
 from softdlm.errors import SoftDLMError, UsageError
+from softdlm.evaluate.cli import evaluate, results
+from softdlm.options import (
+    Attention,
+    Device,
+    Dtype,
+    Eos,
+    EosIds,
+    Json,
+    K,
+    Lam,
+    MaskId,
+    Model,
+    Revision,
+    load_model,
+    token_ids,
+)
 from softdlm.train.cli import train
 
 if TYPE_CHECKING:
@@ -24,29 +41,18 @@ app = typer.Typer(
 )
 
 Prompt = Annotated[str | None, typer.Argument(help="The prompt; left out or '-', it is read from standard input.")]
-Model = Annotated[str, typer.Option("--model", "-m", help="builtin, a folder, or a Hugging Face id.")]
-Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
-Device = Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")]
-Dtype = Annotated[str | None, typer.Option(help="bfloat16 on a GPU and float32 on a CPU by default.")]
-Attention = Annotated[str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")]
-MaskId = Annotated[int | None, typer.Option(help="Overrides the checkpoint's.")]
-EosIds = Annotated[str | None, typer.Option(help="Overrides the checkpoint's; EOS first, commas between.")]
 Ids = Annotated[bool, typer.Option("--ids", help="The prompt is token ids, spaces or commas between.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Raw text: no chat template.")]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas.")]
-K = Annotated[int, typer.Option("--k", help="Candidates in a soft token.")]
-Lam = Annotated[float, typer.Option("--lam", help="Strength of the feedback, 0 to 1.")]
 PerStep = Annotated[int | None, typer.Option("--tokens-per-step", "-t", help="Tokens committed per pass.")]
 Tau = Annotated[float | None, typer.Option("--threshold", help="Commit all at or above this confidence.")]
 Gamma = Annotated[float | None, typer.Option("--entropy-bound", help="Commit within this entropy bound, nats.")]
 FactorF = Annotated[float | None, typer.Option("--factor", help="Fast-dLLM's factor rule.")]
 BlockLength = Annotated[int | None, typer.Option(help="Decode in blocks; one block by default.")]
-Eos = Annotated[str, typer.Option(help="EOS may be predicted: allow, last or forbid.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 TopP = Annotated[float | None, typer.Option(help="Nucleus, with a temperature.")]
 Seed = Annotated[int, typer.Option(help="Of the draws.")]
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 @app.command()
@@ -99,8 +105,8 @@ def generate(
         "chat": not raw,
         "record_candidates": trace is not None,
     }
-    denoiser = _load(model, revision, device, dtype, attention, mask_id, eos_ids)
-    answer, seconds = _answer(denoiser, _ids(text) if ids else text, options, f"{model} · {method}", watch, pause)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    answer, seconds = _answer(denoiser, token_ids(text) if ids else text, options, f"{model} · {method}", watch, pause)
     if trace:
         answer.trace.save(trace)
     if as_json:
@@ -149,8 +155,8 @@ def compare(
         "eos": eos,  # type: ignore[typeddict-item]
         "chat": not raw,
     }
-    denoiser = _load(model, revision, device, dtype, attention, mask_id, eos_ids)
-    asked = _ids(text) if ids else text
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    asked = token_ids(text) if ids else text
     runs = {name: _answer(denoiser, asked, {**options, "feedback": rule}) for name, rule in rules.items()}
     from softdlm.report.terminal import comparison, differences
 
@@ -194,6 +200,9 @@ def doctor(as_json: Json = False) -> None:
 
 
 app.command()(train)
+app.command("eval")(evaluate)
+app.command()(results)
+app.add_typer(analyze, name="analyze")
 
 
 def main() -> None:
@@ -211,30 +220,6 @@ def _prompt(prompt: str | None) -> str:
     if sys.stdin.isatty():
         raise UsageError("no prompt: give one as an argument or on standard input")
     return sys.stdin.read().rstrip("\n")
-
-
-def _ids(text: str) -> list[int]:
-    try:
-        return [int(token) for token in text.replace(",", " ").split()]
-    except ValueError as error:
-        raise UsageError(f"--ids needs whole numbers, not {text!r}") from error
-
-
-def _load(
-    model: str,
-    revision: str | None,
-    device: str | None,
-    dtype: str | None,
-    attention: Any,
-    mask_id: int | None,
-    eos_ids: str | None,
-) -> Any:
-    from softdlm.models.load import load
-
-    ends = None if eos_ids is None else _ids(eos_ids)
-    return load(
-        model, revision=revision, device=device, dtype=dtype, attention=attention, mask_id=mask_id, eos_ids=ends
-    )
 
 
 def _answer(

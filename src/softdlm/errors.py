@@ -17,6 +17,10 @@ class TokenizerError(SoftDLMError):
     """Text was given to a model without a tokenizer, or the tokenizer contradicts the checkpoint."""
 
 
+class ResultsError(SoftDLMError):
+    """Results on disk that cannot be written or read, or that another process is writing."""
+
+
 class PromptError(SoftDLMError, ValueError):
     """A prompt that this model cannot decode."""
 

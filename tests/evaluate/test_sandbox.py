@@ -1,6 +1,5 @@
 """Hostile programs are contained with the right verdict and in time, on every back end that works here."""
 
-import os
 import re
 import secrets
 import signal
@@ -9,65 +8,21 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from softdlm.errors import SandboxError, UsageError
-from softdlm.evaluate import sandbox_backends, sandbox_process
-from softdlm.evaluate.sandbox import Limits, Outcome, Sandbox, find_sandbox
+from softdlm.evaluate.sandbox import Outcome, Sandbox
 from tests.evaluate.escapes import ESCAPES
 from tests.evaluate.hostile import ACCIDENTS, CHEATS, REFUSALS, Hostile
+from tests.evaluate.sandboxes import BACKENDS, JAILS, alive, tried
 
-JAILS = ("bubblewrap", "unshare")
-BACKENDS = (*JAILS, "subprocess")
 PROMISED = [(backend, hostile) for backend in BACKENDS for hostile in (*ACCIDENTS, *REFUSALS, *CHEATS)]
 PROMISED += [(backend, hostile) for backend in JAILS for hostile in ESCAPES]
 GOOD, CHECK = "def f(x):\n    return x + 1\n", "assert f(1) == 2\n"
-
-
-@cache
-def trial(backend: str) -> str | None:
-    """Why this back end does not work here, if so."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            find_sandbox(backend=backend, allow_unsandboxed=True)
-    except SandboxError as problem:
-        return str(problem)
-    return None
-
-
-def tried(backend: str, **limits: Any) -> Sandbox:
-    """A sandbox whose processes can be told from all others by their limit on memory.
-
-    A back end that does not pass its trial here is skipped by name. CI demands bubblewrap, and that no jail leaks.
-    """
-    problem = trial(backend) or ""
-    if os.environ.get("SOFTDLM_REQUIRE_BUBBLEWRAP"):
-        assert not problem or backend != "bubblewrap"
-        assert "its trial ended with failed" not in problem
-    if problem:
-        pytest.skip(f"{backend}: {problem}")
-    return Sandbox(backend, Limits(**{"memory_bytes": 2**28 + secrets.randbelow(2**24), **limits}))
-
-
-def alive(mark: str) -> list[str]:
-    """Processes of this machine with these words in their command."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "cmdline").read_bytes():
-                found.append(folder.name)
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture
@@ -83,8 +38,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
         closing(socket.socket(socket.AF_UNIX)) as abstract,
     ):
-        abstract.bind(f"\0s{secret}")
-        abstract.listen()
+        if sys.platform == "linux":
+            abstract.bind(f"\0s{secret}")
+            abstract.listen()
         yield {
             "secret": secret,
             "port": str(listener.getsockname()[1]),
@@ -92,7 +48,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
             "host_file": str(host_file),
             "host_folder": str(tmp_path),
         }
-        for server in (listener, abstract):
+        for server in (listener, abstract) if sys.platform == "linux" else (listener,):
             server.setblocking(False)
             with pytest.raises(BlockingIOError):
                 server.accept()
@@ -237,111 +193,3 @@ def test_outcomes_come_in_order_and_at_fifteen_a_second(backend: str) -> None:
         assert [outcome.detail.split()[-1] for outcome in outcomes[::5]] == [str(n) for n in range(0, 30, 5)]
     assert max(rates) >= 15
     assert sandbox.run_all([]) == []
-
-
-def test_bubblewrap_is_tried_first_then_unshare() -> None:
-    working = [backend for backend in JAILS if trial(backend) is None]
-    if not working:
-        pytest.skip("neither bubblewrap nor unshare works here")
-    assert find_sandbox().backend == working[0]
-    assert find_sandbox(Limits(seconds=3.0)).limits.seconds == 3.0
-
-
-def missing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    which = sandbox_backends.shutil.which
-    monkeypatch.setattr(sandbox_backends.shutil, "which", lambda name, **k: None if name in names else which(name, **k))
-
-
-def test_without_bubblewrap_unshare_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried("unshare")
-    missing(monkeypatch, "bwrap")
-    assert find_sandbox().backend == "unshare"
-    with pytest.raises(SandboxError, match="bwrap is not installed: install bubblewrap"):
-        find_sandbox(backend="bubblewrap")
-
-
-def test_without_a_jail_the_error_names_both_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing(monkeypatch, "bwrap", "unshare")
-    with pytest.raises(SandboxError, match=r"bwrap is not installed.*unshare is not installed.*allow_unsandboxed=True"):
-        find_sandbox()
-
-
-def test_the_limited_process_needs_the_flag_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried("subprocess")
-    missing(monkeypatch, "bwrap", "unshare")
-    with pytest.warns(UserWarning, match="without a sandbox"):
-        sandbox = find_sandbox(allow_unsandboxed=True)
-    assert (sandbox.backend, sandbox.isolated) == ("subprocess", False)
-    with pytest.raises(SandboxError, match="pass allow_unsandboxed=True"):
-        find_sandbox(backend="subprocess")
-
-
-@pytest.mark.parametrize("backend", JAILS)
-@pytest.mark.parametrize(
-    ("what", "problem"),
-    [
-        ({"SYSTEM_FILES": ("/usr",)}, "the home folder /usr is visible"),
-        ({"SYSTEM_FILES": ("/etc",)}, "files of the host are visible"),
-        ({"ENVIRONMENT": {"PYTHONHASHSEED": "0", "SECRET": "1"}}, "the environment is visible"),
-    ],
-)
-def test_the_trial_sees_a_jail_that_shows_too_much(
-    backend: str, what: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried(backend)
-    monkeypatch.setenv("HOME", "/usr")
-    for name, value in what.items():
-        monkeypatch.setattr(sandbox_backends, name, value)
-        monkeypatch.setattr(f"softdlm.evaluate.sandbox.{name}", value, raising=False)
-    with pytest.raises(SandboxError, match=problem):
-        find_sandbox(backend=backend)
-
-
-def broken(monkeypatch: pytest.MonkeyPatch, *command: str) -> Sandbox:
-    backend = sandbox_backends.Backend(True, lambda *_: list(command), "repair it")
-    monkeypatch.setitem(sandbox_backends.BACKENDS, "broken", backend)
-    return Sandbox("broken")
-
-
-@pytest.mark.parametrize(
-    ("command", "detail"),
-    [
-        (["/bin/sh", "-c", "echo first >&2; echo no namespaces >&2; exit 1"], "no namespaces"),
-        (["/bin/sh", "-c", "exit 7"], "exit status 7"),
-        (["/nonexistent"], "No such file"),
-        (["/bin/sleep", "60"], "no answer within 0.5 s"),
-    ],
-)
-def test_a_sandbox_that_does_not_start_is_an_error_not_a_failure(
-    command: list[str], detail: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sandbox_process, "START_SECONDS", 0.5)
-    monkeypatch.setattr(sandbox_process, "END_SECONDS", 0.1)
-    sandbox = broken(monkeypatch, *command)
-    for program in ("x = 1", "x = 1\n" * 100_000):
-        outcome = sandbox.run(program)
-        assert outcome.verdict == "error"
-        assert detail in outcome.detail
-    with pytest.raises(SandboxError, match=rf"{detail}.*\(repair it\)"):
-        find_sandbox(backend="broken")
-
-
-def test_what_cannot_be_meant_is_refused() -> None:
-    with pytest.raises(UsageError, match="unknown back end 'docker': one of bubblewrap, unshare, subprocess"):
-        find_sandbox(backend="docker")
-    with pytest.raises(UsageError, match="limit seconds must be above 0, not 0"):
-        Limits(seconds=0)
-
-
-def test_the_example_in_the_docs_runs() -> None:
-    name = find_sandbox().backend if any(trial(backend) is None for backend in JAILS) else pytest.skip("no jail here")
-    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout.split(), done.stderr) == ([name, "passed"], "")
-
-
-def test_the_record_says_how_programs_were_run() -> None:
-    record = Sandbox("subprocess", Limits(seconds=2.0)).record()
-    assert (record["backend"], record["isolated"]) == ("subprocess", False)
-    assert record["limits"] == asdict(Limits(seconds=2.0))

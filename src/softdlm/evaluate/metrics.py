@@ -49,3 +49,25 @@ def recovery(single: Sequence[bool], method: Sequence[bool]) -> float | None:
     """
     solved = [kept for kept, was in zip(method, single, strict=True) if was]
     return 100 * sum(solved) / len(solved) if solved else None
+
+
+class Effort(NamedTuple):
+    """What the answers cost. Only tokens up to EOS count, and only the time spent decoding."""
+
+    items: int
+    forwards: int
+    tokens: int
+    seconds: float
+
+    @property
+    def passes(self) -> float:
+        """Forward passes an item."""
+        return self.forwards / self.items
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.tokens / self.forwards
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.tokens / self.seconds if self.seconds > 0 else None

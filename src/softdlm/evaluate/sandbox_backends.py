@@ -156,6 +156,6 @@ def tool(name: str, package: str) -> str:
 
 BACKENDS = {
     "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8 and user namespaces"),
-    "unshare": Backend(True, unshare, "it needs util-linux 2.36, Linux 5.12 and user namespaces"),
+    "unshare": Backend(True, unshare, "it needs util-linux (2.38 was tried), Linux 5.12 and user namespaces"),
     "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

@@ -56,6 +56,24 @@ def accuracy_against_passes(series: Series, file: Path, *, title: str = "", held
         axes.legend(loc="lower right")
 
 
+def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Rows of `softdlm.evaluate.summary`, of one model on one task; the band is vanilla at one token a step."""
+    series: dict[str, list[Point]] = {}
+    strengths = {strength for row in rows if (strength := row["method"].partition(" ")[2])}
+    for row in rows:
+        method, _, strength = row["method"].partition(" ")
+        name = f"{method}, {strength}" if strength and len(strengths) > 1 else method
+        series.setdefault(name, []).append(_point(row))
+    held = [_point(row) for row in rows if row["is_single"]]
+    title = "{model}, {task}, {items} items".format(**rows[0]) if rows else "no results"
+    title += f", {strengths.pop()}" if len(strengths) == 1 else ""
+    accuracy_against_passes(series, file, title=title, held=held[0] if held else None)
+
+
+def _point(row: Mapping[str, Any]) -> Point:
+    return Point(row["passes"], row["accuracy"], *row["interval"])
+
+
 def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], ylabel: str) -> None:
     """Panels side by side with one scale of y, each a title and its series."""
     with _figure(file, len(panels)) as all_axes:
@@ -100,17 +118,24 @@ def _looks(names: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     }
 
 
-@contextmanager
-def _figure(file: Path, panels: int) -> Iterator[list[Any]]:
-    """Axes side by side, saved when all is drawn. The file's ending chooses the format."""
+def check_format(file: Path) -> None:
+    """Whether this file can be drawn here; callers with long work before the drawing ask first."""
     try:
-        import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(f"drawing {file} needs matplotlib: pip install 'softdlm[plots]'") from error
     known = Figure().canvas.get_supported_filetypes()
     if file.suffix.lstrip(".") not in known:
         raise UsageError(f"cannot draw {file}: give it one of the endings {', '.join(sorted(known))}")
+
+
+@contextmanager
+def _figure(file: Path, panels: int) -> Iterator[list[Any]]:
+    """Axes side by side, saved when all is drawn. The file's ending chooses the format."""
+    check_format(file)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.2 if panels == 1 else 3.6 * panels, 3.6), layout="constrained")
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from softdlm.errors import UsageError
 from softdlm.evaluate.sandbox import Sandbox
 from softdlm.tasks import code, either_or, math
 from softdlm.tasks.task import SPLITS, Item, Source, Split, Task, draw_distinct, stream
@@ -22,7 +23,7 @@ def load_task(
     scorer = _scorer(source, sandbox)
     size = source.sizes[known] if size is None else size
     if size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
+        raise UsageError(f"size must be at least 1, not {size}")
     if source is either_or.SOURCE and known == "test":
         items = either_or.paper_items(size)
     else:
@@ -35,6 +36,11 @@ def runs_code(name: str) -> bool:
     return _source(name).score_in is not None
 
 
+def official_size(name: str, split: str = "test") -> int:
+    """How many items the official set of a split has."""
+    return _source(name).sizes[_split(split)]
+
+
 def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, str]]:
     """(prompt, response) pairs without end, never a validation or test problem."""
     return ((item.prompt, item.target) for item in stream(_source(name), seed))
@@ -42,7 +48,7 @@ def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, st
 
 def _source(name: str) -> Source:
     if name not in _SOURCES:
-        raise ValueError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
+        raise UsageError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
     return _SOURCES[name]
 
 
@@ -58,4 +64,4 @@ def _split(name: str) -> Split:
     for split in SPLITS:
         if split == name:
             return split
-    raise ValueError(f"unknown split {name!r}: one of {', '.join(SPLITS)}")
+    raise UsageError(f"unknown split {name!r}: one of {', '.join(SPLITS)}")

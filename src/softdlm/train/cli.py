@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-LINE_SECONDS = 10.0
-"""Between lines of progress where standard error is a file; a terminal's line is rewritten every second."""
 
 
 def train(
@@ -35,6 +30,7 @@ def train(
 ) -> None:
     """Train a masked diffusion language model on the built-in tasks."""
     from softdlm.models.load import find_device
+    from softdlm.report.screen import Screen
     from softdlm.train.data import default_workers
     from softdlm.train.loop import Run
     from softdlm.train.loop import train as run_training
@@ -54,7 +50,9 @@ def train(
         validation_items=validation_items,
     )
     screen = Screen()
-    card = run_training(chosen, run, screen.say, screen.report)
+    card = run_training(
+        chosen, run, screen.say, lambda now: screen.show(progress(now), last=now["step"] == now["steps"])
+    )
     if as_json:
         print(json.dumps(card, ensure_ascii=False, indent=2))
         return
@@ -62,23 +60,6 @@ def train(
     print(out)
 
 
-class Screen:
-    """Progress on standard error."""
-
-    def __init__(self) -> None:
-        self.terminal = sys.stderr.isatty()
-        self.shown = 0.0
-
-    def say(self, text: str) -> None:
-        print(f"\r\033[K{text}" if self.terminal else text, file=sys.stderr, flush=True)
-
-    def report(self, metrics: dict[str, Any]) -> None:
-        last = metrics["step"] == metrics["steps"]
-        if not self.terminal and not last and time.monotonic() - self.shown < LINE_SECONDS:
-            return
-        self.shown = time.monotonic()
-        line = "step {step}/{steps}  loss {loss:.4f}  {items_per_second:,.0f} rows/s  {seconds_left:.0f} s left"
-        text = line.format(**metrics)
-        print(
-            f"\r\033[K{text}" if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr, flush=True
-        )
+def progress(metrics: dict[str, Any]) -> str:
+    line = "step {step}/{steps}  loss {loss:.4f}  {items_per_second:,.0f} rows/s  {seconds_left:.0f} s left"
+    return line.format(**metrics)

@@ -1,0 +1,1 @@
+"""The paper's claims as data: one file per claim, any Denoiser, nothing drawn."""

@@ -1,0 +1,179 @@
+"""Table 3 and appendix B.1: where candidates, their aggregate, [MASK] and soft tokens lie (sections 4.1 and 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Unpack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
+
+from softdlm.analysis.questions import Question, decode
+from softdlm.analysis.spans import Rules
+from softdlm.errors import UsageError
+from softdlm.feedback import FeedbackRule, Slerp, aggregate
+from softdlm.generation import GenerateOptions
+from softdlm.models.denoiser import Denoiser
+from softdlm.types import Context, Embeddings, Prediction, Step
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Means over open positions; by rule where a soft token is involved."""
+
+    positions: int
+    candidate_cosine: float
+    """Between the candidates, pairwise (Table 3)."""
+    aggregate_cosine: float
+    """Absolute, between their aggregate and [MASK] (Table 3)."""
+    angle: float
+    """Degrees between aggregate and [MASK] (appendix B.1, with its own number of candidates)."""
+    norm: float
+    """Of the same aggregate, in [MASK] norms."""
+    angle_share: dict[str, float]
+    """How much of that angle the soft token covers."""
+    norm_ratio: dict[str, float]
+    """Of the soft token, in [MASK] norms."""
+    below_both: dict[str, float]
+    """Share of positions where the soft token is shorter than [MASK] and than the aggregate."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One item: the open positions met while it was decoded."""
+
+    task: str
+    item: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All positions of a task's items, each counting the same."""
+
+    task: str
+    items: int
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class WithMean:
+    """A rule that also has the full-vocabulary mean recorded, for rules that are looked at but not decoded with."""
+
+    rule: FeedbackRule
+    needs_mean = True
+
+    @property
+    def k(self) -> int:
+        return self.rule.k
+
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
+        return self.rule(prediction, embeddings, context)
+
+
+def measure(
+    model: Denoiser,
+    batch: Sequence[Question],
+    rules: Rules,
+    *,
+    k: int = 3,
+    line_k: int = 4,
+    **options: Unpack[GenerateOptions],
+) -> list[Row]:
+    """Decode with `options` and look at every position that a pass leaves open, where a soft token is made.
+
+    `k` is Table 3's number of candidates, `line_k` appendix B.1's. The rules are the interpolations to be looked at;
+    none of them need be the one that is decoded with (SLERP unless `options` says otherwise).
+    """
+    if k < 2:
+        raise UsageError(f"the cosine between candidates needs k >= 2, not {k}")
+    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
+    seen: list[list[Tensor]] = [[] for _ in batch]
+
+    def look(step: Step, requests: Sequence[int]) -> None:
+        still = step.requested & step.canvas.open
+        for row, request in enumerate(requests):
+            mine = torch.zeros_like(still)
+            mine[row] = still[row]
+            prediction, context = step.prediction.at(mine), step.context.at(mine)
+            seen[request].append(torch.stack(list(_values(prediction, embeddings, context, rules, k, line_k))).cpu())
+
+    feedback = options.get("feedback", Slerp())
+    watched: GenerateOptions = {
+        **options,
+        "feedback": WithMean(feedback) if any(rule.needs_mean for rule in rules.values()) else feedback,
+        "candidates": max([k, line_k, *(rule.k for rule in rules.values())]),
+        "on_step": look,
+    }
+    decode(model, batch, **watched)
+    shapes = [_shape(torch.cat(values, 1), rules) for values in seen]
+    return [Row(question.task, question.item, shape) for question, shape in zip(batch, shapes, strict=True)]
+
+
+def _values(
+    prediction: Prediction, embeddings: Embeddings, context: Context, rules: Rules, k: int, line_k: int
+) -> Iterator[Float[Tensor, "N"]]:
+    """Per position: the four numbers of the endpoints, then three for each rule."""
+    mask = embeddings.mask.double()
+    mean = aggregate(prediction, embeddings, line_k).double()
+    yield pairwise_cosine(embeddings.table[prediction.topk_ids[:, :k]].double())
+    yield cosine_similarity(aggregate(prediction, embeddings, k).double(), mask[None]).abs()
+    angle = degrees(mean, mask)
+    yield angle
+    yield mean.norm(dim=-1) / mask.norm()
+    shorter = torch.minimum(mean.norm(dim=-1), mask.norm())
+    rounding = 4 * torch.finfo(embeddings.table.dtype).eps
+    for rule in rules.values():
+        soft = rule(prediction, embeddings, context).double()
+        length = soft.norm(dim=-1)
+        yield degrees(soft, mask) / angle
+        yield length / mask.norm()
+        yield (length < (1 - rounding) * shorter).double()
+
+
+def pairwise_cosine(vectors: Float[Tensor, "N K D"]) -> Float[Tensor, "N"]:
+    """Mean over the pairs of different vectors."""
+    unit = normalize(vectors, dim=-1)
+    first, second = torch.triu_indices(vectors.shape[1], vectors.shape[1], offset=1, device=vectors.device)
+    return (unit[:, first] * unit[:, second]).sum(-1).mean(-1)
+
+
+def degrees(vectors: Float[Tensor, "N D"], axis: Float[Tensor, "D"]) -> Float[Tensor, "N"]:
+    return cosine_similarity(vectors, axis[None]).clamp(-1, 1).arccos().rad2deg()
+
+
+def _shape(values: Float[Tensor, "W N"], rules: Rules) -> Shape:
+    means = (values.sum(1) / max(values.shape[1], 1)).tolist()
+    shares, ratios, below = (dict(zip(rules, means[start::3], strict=True)) for start in (4, 5, 6))
+    return Shape(values.shape[1], *means[:4], angle_share=shares, norm_ratio=ratios, below_both=below)
+
+
+def summarise(rows: Sequence[Row]) -> list[Summary]:
+    tasks = {task: [row.shape for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
+    return [Summary(task, len(shapes), pool(shapes)) for task, shapes in tasks.items()]
+
+
+def pool(shapes: Sequence[Shape]) -> Shape:
+    """The means over all positions of several shapes."""
+    positions = sum(shape.positions for shape in shapes)
+
+    def mean(values: Iterable[float]) -> float:
+        return fsum(value * shape.positions for value, shape in zip(values, shapes, strict=True)) / max(positions, 1)
+
+    def by_rule(tables: Sequence[dict[str, float]]) -> dict[str, float]:
+        return {rule: mean(table[rule] for table in tables) for rule in tables[0]}
+
+    return Shape(
+        positions,
+        mean(shape.candidate_cosine for shape in shapes),
+        mean(shape.aggregate_cosine for shape in shapes),
+        mean(shape.angle for shape in shapes),
+        mean(shape.norm for shape in shapes),
+        by_rule([shape.angle_share for shape in shapes]),
+        by_rule([shape.norm_ratio for shape in shapes]),
+        by_rule([shape.below_both for shape in shapes]),
+    )

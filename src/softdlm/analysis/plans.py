@@ -1,0 +1,199 @@
+"""Each analysis as a plan: what decides its numbers, its rows in order, its summary. `run` carries one out."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from softdlm import __version__
+from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
+from softdlm.analysis.prompts import Case
+from softdlm.analysis.questions import Question, batches, complete
+from softdlm.analysis.results import append, resume
+from softdlm.analysis.spans import BATCH, Rules
+from softdlm.generation import GenerateOptions
+from softdlm.models.denoiser import Denoiser
+
+R = TypeVar("R")
+Progress = Callable[[int, int], None]
+"""Called with the rows done and the rows in all."""
+
+
+@dataclass(frozen=True)
+class Plan(Generic[R]):
+    settings: dict[str, Any]
+    """All that decides the numbers; two runs with equal settings may be joined."""
+    total: int
+    row: type[R]
+    rows: Callable[[int], Iterable[R]]
+    """The rows after the first so many."""
+    summarise: Callable[[Sequence[R]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Result:
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    summary: Sequence[Any]
+    rows: list[Any]
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "settings": self.settings,
+            "environment": self.environment,
+            "summary": [asdict(each) for each in self.summary],
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def run(model: Denoiser, plan: Plan[R], out: Path | None = None, progress: Progress | None = None) -> Result:
+    """All rows, going on with those in `out` where it holds some already."""
+    environment = describe_environment(model)
+    rows = resume(out, plan.settings, environment, plan.row) if out else []
+    for row in plan.rows(len(rows)):
+        rows.append(row)
+        if out:
+            append(out, row)
+        if progress:
+            progress(len(rows), plan.total)
+    return Result(plan.settings, environment, plan.summarise(rows), rows)
+
+
+def mixtures_plan(
+    model: Denoiser, cases: Sequence[Case], rules: Rules, *, k: int = 3, lam: float = 0.3, batch_size: int = BATCH
+) -> Plan[mixtures.Row]:
+    """Table 1, over all prompts."""
+    for case in cases:
+        mixtures.check_size(k, lam, len(case.span.places))
+
+    def measure(case: Case) -> mixtures.Row:
+        return mixtures.measure(model, case, rules, k=k, lam=lam, batch_size=batch_size)
+
+    settings = _settings(model, "mixtures", rules, cases) | _wording(cases) | {"k": k, "lam": lam}
+    return Plan(settings, len(cases), mixtures.Row, _each(measure, cases), mixtures.summarise)
+
+
+def consistency_plan(
+    model: Denoiser, cases: Sequence[Case], rules: Rules, *, batch_size: int = BATCH
+) -> Plan[consistency.Row]:
+    """Table 4, over the prompts whose alternatives fill the masks exactly."""
+    fitting = [case for case in cases if case.qualifies]
+
+    def measure(case: Case) -> consistency.Row:
+        return consistency.measure(model, case, rules, batch_size=batch_size)
+
+    counts = {"qualify": len(fitting), "of": len(cases)}
+    settings = _settings(model, "consistency", rules, fitting) | _wording(cases) | counts
+    return Plan(settings, len(fitting), consistency.Row, _each(measure, fitting), consistency.summarise)
+
+
+def joint_plan(
+    model: Denoiser, cases: Sequence[Case], rules: Rules, *, order: joint.Order = "average", batch_size: int = BATCH
+) -> Plan[joint.Row]:
+    """Figure 1."""
+    joint.check(cases, order)
+
+    def measure(case: Case) -> joint.Row:
+        return joint.measure(model, case, rules, order=order, batch_size=batch_size)
+
+    settings = _settings(model, "joint", rules, cases) | _wording(cases) | {"order": order}
+    return Plan(settings, len(cases), joint.Row, _each(measure, cases), joint.summarise)
+
+
+def geometry_plan(
+    model: Denoiser,
+    questions: Sequence[Question],
+    rules: Rules,
+    options: GenerateOptions,
+    *,
+    k: int = 3,
+    line_k: int = 4,
+    batch_size: int = 16,
+) -> Plan[geometry.Row]:
+    """Table 3 and appendix B.1."""
+
+    def measure(batch: list[Question]) -> list[geometry.Row]:
+        return geometry.measure(model, batch, rules, k=k, line_k=line_k, **options)
+
+    settings = _settings(model, "geometry", rules, questions, options) | {"k": k, "line_k": line_k}
+    return Plan(settings, len(questions), geometry.Row, _batched(measure, questions, batch_size), geometry.summarise)
+
+
+def agreement_plan(
+    model: Denoiser, questions: Sequence[Question], rules: Rules, options: GenerateOptions, *, batch_size: int = 16
+) -> Plan[agreement.Row]:
+    def measure(batch: list[Question]) -> list[agreement.Row]:
+        return agreement.measure(model, batch, rules, **options)
+
+    settings = _settings(model, "agreement", rules, questions, options)
+    return Plan(settings, len(questions), agreement.Row, _batched(measure, questions, batch_size), agreement.summarise)
+
+
+def completions_plan(
+    model: Denoiser, questions: Sequence[Question], rules: Rules, options: GenerateOptions, *, batch_size: int = 16
+) -> Plan[completions.Row]:
+    """Table 8: the answers are decoded with `options` first, a batch at a time."""
+
+    def measure(batch: list[Question]) -> Iterator[completions.Row]:
+        for completion in complete(model, batch, **options):
+            yield completions.measure(model, completion, rules)
+
+    spans = {"lengths": list(completions.LENGTHS), "places": completions.PLACES}
+    support = {"support": list(completions.SUPPORT), "top": completions.TOP}
+    settings = _settings(model, "completions", rules, questions, options) | spans | support
+    return Plan(
+        settings, len(questions), completions.Row, _batched(measure, questions, batch_size), completions.summarise
+    )
+
+
+def _each(measure: Callable[[Any], R], items: Sequence[Any]) -> Callable[[int], Iterator[R]]:
+    return lambda done: map(measure, items[done:])
+
+
+def _batched(
+    measure: Callable[[list[Question]], Iterable[R]], questions: Sequence[Question], batch_size: int
+) -> Callable[[int], Iterator[R]]:
+    return lambda done: (row for batch in batches(questions[done:], batch_size) for row in measure(batch))
+
+
+def _wording(cases: Sequence[Case]) -> dict[str, Any]:
+    return {"chat": any(case.chat for case in cases)}
+
+
+def _settings(
+    model: Denoiser,
+    name: str,
+    rules: Rules,
+    items: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The items and the weights go in as digests: under the same name both may change."""
+    row = model.embedding[model.mask_id].float().cpu().numpy().tobytes()
+    return {
+        "analysis": name,
+        "model": model.source.name,
+        "revision": model.source.revision,
+        "mask_embedding": hashlib.blake2b(row, digest_size=8).hexdigest(),
+        "dtype": str(model.dtype),
+        "attention": str(model.attention_block(None) or "full"),
+        "rules": {name: str(rule) for name, rule in rules.items()},
+        "items": hashlib.blake2b(repr(items).encode(), digest_size=8).hexdigest(),
+        **{name: str(value) for name, value in (options or {}).items()},
+    }
+
+
+def describe_environment(model: Denoiser) -> dict[str, Any]:
+    gpu = model.device.type == "cuda"
+    return {
+        "softdlm": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(model.device) if gpu else f"{model.device.type} ({platform.machine()})",
+    }

@@ -1,0 +1,132 @@
+"""The controlled prompts: the paper's 70, Figure 1's, or your own; which of them fit a model's tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softdlm.analysis.spans import Answer, Span
+from softdlm.decode import check_length
+from softdlm.errors import TokenizerError, UsageError
+from softdlm.generation import encode
+from softdlm.models.denoiser import Denoiser
+from softdlm.tasks.either_or import figure1_item, paper_items
+from softdlm.tasks.task import Item
+
+PAPER = 70
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """A prompt that names two answers, and the number of masks after it (appendix D.1)."""
+
+    prompt: str
+    a: str
+    b: str
+    masks: int
+    lead: str = " "
+    """What stands between prompt and answer; it belongs to the answer's first token."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The same in a model's tokens."""
+
+    prompt: str
+    span: Span
+    a: Answer
+    b: Answer
+    chat: bool = False
+    """Whether the prompt stands inside the chat template."""
+
+    @property
+    def qualifies(self) -> bool:
+        """Both alternatives fill the masks exactly, as Table 4 needs."""
+        return len(self.a) == len(self.b) == len(self.span.places)
+
+
+def paper_prompts() -> list[Alternatives]:
+    """The 70 of Tables 9 to 11, in their order."""
+    return [_of_item(item) for item in paper_items(PAPER)]
+
+
+def figure1_prompt() -> Alternatives:
+    return _of_item(figure1_item())
+
+
+def read_alternatives(path: str | Path) -> list[Alternatives]:
+    """Own prompts, one JSON object a line: prompt, a, b; masks where it is not the number of words; lead."""
+    return [_of_line(place, line) for place, line in read_lines(path)]
+
+
+def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False) -> Case:
+    """Raw text unless `chat` puts the prompt inside the model's template."""
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise TokenizerError(f"{model.source.name} has no tokenizer, which prompts in words need")
+    ids = encode(model, prompt.prompt, chat)
+    check_length(model, len(ids) + prompt.masks)
+    a, b = (
+        tuple(tokenizer(prompt.lead + text, add_special_tokens=False)["input_ids"]) for text in (prompt.a, prompt.b)
+    )
+    return Case(prompt.prompt, Span.after(ids, prompt.masks, model.mask_id), a, b, chat)
+
+
+def encode_cases(model: Denoiser, prompts: Sequence[Alternatives], chat: bool = False) -> list[Case]:
+    return [encode_case(model, prompt, chat) for prompt in prompts]
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, object) of every line that is not blank, for messages that name the place."""
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"no such file: {path}")
+    found = 0
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip():
+            found += 1
+            yield f"{path}, line {number}", _object(f"{path}, line {number}", line)
+    if not found:
+        raise UsageError(f"{path} holds no lines")
+
+
+def text_field(place: str, line: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = line.get(name, default)
+    if not isinstance(value, str) or (default is None and not value.strip()):
+        raise UsageError(f"{place}: {name!r} must be a text, not {value!r}")
+    return value
+
+
+def known_fields(place: str, line: Mapping[str, Any], *names: str) -> None:
+    unknown = set(line) - set(names)
+    if unknown:
+        raise UsageError(f"{place}: unknown {', '.join(sorted(unknown))}; known are {', '.join(names)}")
+
+
+def _object(place: str, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{place}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{place}: a JSON object is needed, not {value!r}")
+    return value
+
+
+def _of_line(place: str, line: Mapping[str, Any]) -> Alternatives:
+    known_fields(place, line, "prompt", "a", "b", "masks", "lead")
+    prompt, a, b = (text_field(place, line, name) for name in ("prompt", "a", "b"))
+    if a == b:
+        raise UsageError(f"{place}: the alternatives are the same, {a!r}")
+    counts = {len(a.split()), len(b.split())}
+    masks = line.get("masks", counts.pop() if len(counts) == 1 else None)
+    if type(masks) is not int or masks < 1:
+        raise UsageError(f"{place}: 'masks' must be a number of masks, not {masks!r} (left out, it is that of words)")
+    return Alternatives(prompt, a, b, masks, text_field(place, line, "lead", " "))
+
+
+def _of_item(item: Item) -> Alternatives:
+    return Alternatives(item.prompt, item.meta["a"], item.meta["b"], item.level)

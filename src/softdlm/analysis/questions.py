@@ -1,0 +1,72 @@
+"""Prompts to decode, for the analyses that watch a decode or read its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Unpack
+
+from softdlm.analysis.completions import Completion
+from softdlm.analysis.prompts import known_fields, read_lines, text_field
+from softdlm.errors import UsageError
+from softdlm.generation import GenerateOptions, Generation, generate
+from softdlm.models.denoiser import Denoiser
+from softdlm.tasks import load_task
+
+
+@dataclass(frozen=True)
+class Question:
+    task: str
+    item: str
+    prompt: str | Sequence[int]
+    """Text, a user's turn; or ids."""
+    max_new_tokens: int
+
+
+def task_questions(
+    name: str, size: int | None = None, split: str = "test", max_new_tokens: int | None = None
+) -> list[Question]:
+    """The first `size` items of a built-in task."""
+    try:
+        task = load_task(name, size=size, split=split)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return [Question(name, item.id, item.prompt, max_new_tokens or task.max_new_tokens) for item in task]
+
+
+def read_questions(path: str | Path, max_new_tokens: int | None) -> list[Question]:
+    """Own prompts, one JSON object a line: prompt, and where wanted an id."""
+    if max_new_tokens is None:
+        raise UsageError(f"prompts of your own ({path}) need max_new_tokens, the length of the answer's canvas")
+    found = []
+    for number, (place, line) in enumerate(read_lines(path)):
+        known_fields(place, line, "prompt", "id")
+        item = text_field(place, line, "id", str(number))
+        found.append(Question(Path(path).stem, item, text_field(place, line, "prompt"), max_new_tokens))
+    return found
+
+
+def batches(questions: Sequence[Question], size: int) -> Iterator[list[Question]]:
+    """In order; a batch has one task and one length of answer."""
+    if size < 1:
+        raise UsageError(f"batch_size must be at least 1, not {size}")
+    for _, group in groupby(questions, key=lambda question: (question.task, question.max_new_tokens)):
+        same = list(group)
+        yield from (same[start : start + size] for start in range(0, len(same), size))
+
+
+def decode(model: Denoiser, batch: Sequence[Question], **options: Unpack[GenerateOptions]) -> list[Generation]:
+    """Answers to one batch."""
+    wanted: GenerateOptions = {**options, "max_new_tokens": batch[0].max_new_tokens, "batch_size": len(batch)}
+    return generate(model, [question.prompt for question in batch], **wanted)
+
+
+def complete(model: Denoiser, batch: Sequence[Question], **options: Unpack[GenerateOptions]) -> list[Completion]:
+    """The model's own answers as contexts; an answer that ended by EOS keeps it visible."""
+    found = []
+    for question, made in zip(batch, decode(model, batch, **options), strict=True):
+        tail = made.canvas_ids[len(made.ids) :][:1]
+        found.append(Completion(question.task, question.item, made.trace.prompt_ids, made.ids, tail))
+    return found

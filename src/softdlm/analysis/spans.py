@@ -1,0 +1,119 @@
+"""A few masked positions in a fixed context, and what the model says of them: the ground the analyses share.
+
+Letters beside those of softdlm.types: M masked positions of a span, C token tuples that fill them. Distributions are
+log-probabilities in float64 over the full vocabulary, without temperature (appendix D.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softdlm.feedback import FeedbackRule
+from softdlm.models.denoiser import Denoiser
+from softdlm.predict import Choice, reduce_logits
+from softdlm.types import Context, Embeddings, Prediction
+
+BATCH = 64
+"""Rows in one forward pass."""
+Filling = tuple[int | None, ...]
+"""One entry per masked position: a token, or None where [MASK] stays."""
+Answer = tuple[int, ...]
+"""A filling without gaps."""
+Rules = Mapping[str, FeedbackRule]
+
+
+@dataclass(frozen=True)
+class Span:
+    """One row of ids with [MASK] at `places`."""
+
+    ids: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @staticmethod
+    def after(context: Sequence[int], masks: int, mask_id: int) -> Span:
+        return Span((*context, *[mask_id] * masks), tuple(range(len(context), len(context) + masks)))
+
+    @staticmethod
+    def inside(ids: Sequence[int], start: int, masks: int, mask_id: int) -> Span:
+        """What stands to the right stays visible: infilling (appendix D.4)."""
+        places = tuple(range(start, start + masks))
+        return Span(tuple(mask_id if place in places else token for place, token in enumerate(ids)), places)
+
+    @property
+    def open(self) -> Filling:
+        """The filling that leaves every mask."""
+        return (None,) * len(self.places)
+
+    def fill(self, filling: Filling) -> list[int]:
+        row = list(self.ids)
+        for place, token in zip(self.places, filling, strict=True):
+            if token is not None:
+                row[place] = token
+        return row
+
+
+def put(filling: Filling, index: int, token: int) -> Filling:
+    return (*filling[:index], token, *filling[index + 1 :])
+
+
+def hard(
+    model: Denoiser, span: Span, fillings: Sequence[Filling], batch_size: int = BATCH
+) -> Iterator[Float[Tensor, "M V"]]:
+    """What the model predicts at the span's positions under each filling, in order."""
+    for start in range(0, len(fillings), batch_size):
+        rows = [span.fill(filling) for filling in fillings[start : start + batch_size]]
+        yield from _forward(model, span, model.embed(torch.tensor(rows, device=model.device)))
+
+
+def parallel(
+    model: Denoiser, span: Span, rules: Rules, k: int = 1
+) -> tuple[Prediction, dict[str, Float[Tensor, "M V"]]]:
+    """The first prediction, from masks alone, and each rule's after one feedback pass; nothing is committed.
+
+    The prediction keeps at least k candidates. `Mask()` among the rules is vanilla parallel decoding.
+    """
+    (first,) = hard(model, span, [span.open])
+    choice = Choice(
+        mask_id=model.mask_id,
+        k=max([k, *(rule.k for rule in rules.values())]),
+        needs_mean=any(rule.needs_mean for rule in rules.values()),
+    )
+    working = first.to(torch.promote_types(model.dtype, torch.float32))
+    prediction = reduce_logits(working, choice, table=model.embedding if choice.needs_mean else None)
+    return prediction, _feed_back(model, span, prediction, rules)
+
+
+def factorised(log_probs: Float[Tensor, "M V"], answers: Sequence[Answer]) -> Float[Tensor, "C"]:
+    """log q(y) = sum_j log q_j(y_j): what parallel decoding makes of whole answers (section 2.2)."""
+    tokens = torch.tensor(answers, device=log_probs.device)
+    return log_probs.gather(1, tokens.T).sum(0)
+
+
+def words(model: Denoiser, answer: Answer) -> str:
+    """An answer as text; without a tokenizer, its ids."""
+    return " ".join(map(str, answer)) if model.tokenizer is None else model.tokenizer.decode(list(answer)).strip()
+
+
+def _feed_back(model: Denoiser, span: Span, prediction: Prediction, rules: Rules) -> dict[str, Float[Tensor, "M V"]]:
+    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
+    masks = torch.full_like(prediction.token, len(span.places))
+    none = torch.zeros_like(masks)
+    context = Context(passes=none, block_passes=none, block_length=masks, block_masks=masks, left=masks)
+    found = {}
+    for name, rule in rules.items():
+        row = model.embed(torch.tensor([span.ids], device=model.device)).clone()
+        row[0, list(span.places)] = rule(prediction, embeddings, context)
+        found[name] = _forward(model, span, row)[0]
+    return found
+
+
+@torch.no_grad()
+def _forward(model: Denoiser, span: Span, embeds: Float[Tensor, "B L D"]) -> Float[Tensor, "B M V"]:
+    """The attention is that of decoding in one block, as in the paper's experiments."""
+    hidden = model.hidden(embeds, block_length=model.attention_block(None))
+    return model.head(hidden[:, list(span.places)]).double().log_softmax(-1)

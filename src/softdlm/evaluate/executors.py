@@ -1,0 +1,177 @@
+"""Where cells are decoded. An executor takes work and yields finished samples; it never touches the disk.
+
+`LocalExecutor` holds one model at a time in this process. Another one (a cluster's) may hold many, take works as they
+come, split them along `batches`, and yield samples in any order: the runner files them by key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+
+from softdlm.errors import SoftDLMError, UsageError
+from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
+from softdlm.evaluate.grid import prompt_lengths
+from softdlm.evaluate.journal import Sample
+from softdlm.evaluate.task import EvalTask, load_eval_task
+from softdlm.generation import Generation, Prompt, generate
+from softdlm.models.denoiser import Denoiser
+
+
+class Work(NamedTuple):
+    """Items of one cell that are still to be answered."""
+
+    key: str
+    cell: Cell
+    items: tuple[str, ...]
+
+
+class Failure(NamedTuple):
+    """Why a work, or what was left of it, was given up."""
+
+    reason: str
+    trace: str = ""
+    """Where it was unexpected."""
+
+    @staticmethod
+    def of(error: Exception) -> Failure:
+        if isinstance(error, SoftDLMError):
+            return Failure(str(error))
+        if "OutOfMemory" in type(error).__name__:
+            return Failure("out of memory on the device: take a smaller --batch-size")
+        return Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+
+
+@runtime_checkable
+class Executor(Protocol):
+    def run(self, works: Iterable[Work]) -> Iterator[tuple[str, Sample | Failure]]:
+        """Pull works as there is room for them; yield (key, sample) for each item, or (key, failure)."""
+        ...
+
+    def record(self, cell: Cell) -> Mapping[str, Any]:
+        """How and where, for the manifest."""
+        ...
+
+
+@dataclass
+class LocalExecutor:
+    """Cells one after another in this process.
+
+    batch_size None is 32 on a GPU. A CPU takes each row by itself, as many at a time as torch has threads: four
+    rows a thread keep them busy when some finish early, and with one thread nothing is gained by a batch.
+    """
+
+    batch_size: int | None = None
+    _held: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
+
+    def run(self, works: Iterable[Work]) -> Iterator[tuple[str, Sample | Failure]]:
+        for work in works:
+            try:
+                for sample in self._answers(work):
+                    yield work.key, sample
+            except Exception as error:
+                yield work.key, Failure.of(error)
+
+    def record(self, cell: Cell) -> dict[str, Any]:
+        return {"executor": "local", "batch_size": self._size(cell.model)}
+
+    def _size(self, spec: ModelSpec) -> int:
+        threads = torch.get_num_threads()
+        return self.batch_size or (32 if spec.device != "cpu" else 1 if threads == 1 else min(32, 4 * threads))
+
+    def _answers(self, work: Work) -> Iterator[Sample]:
+        model = self._model(work.cell.model)
+        task, lengths = self._task(work.cell.task, model)
+        for batch in batches(task, lengths, self._size(work.cell.model), set(work.items)):
+            yield from answer(model, task, work.cell, batch)
+
+    def _model(self, spec: ModelSpec) -> Denoiser:
+        """The last model asked for stays; another one takes its place."""
+        if spec not in self._held:
+            self._held.clear()
+            self._held[spec] = warm_up(spec.load())
+        return self._held[spec]
+
+    def _task(self, spec: TaskSpec, model: Denoiser) -> tuple[EvalTask, dict[str, int]]:
+        if spec not in self._held:
+            task = load_eval_task(spec, model)
+            self._held[spec] = task, prompt_lengths(model.tokenizer, task)
+        return self._held[spec]
+
+
+def warm_up(model: Denoiser) -> Denoiser:
+    """One token, so that the first sample's seconds do not hold the device's awakening."""
+    with suppress(SoftDLMError):
+        generate(model, [next(iter(model.eos_ids), 0)], max_new_tokens=1)
+    return model
+
+
+def batches(task: EvalTask, lengths: Mapping[str, int], size: int, wanted: set[str]) -> Iterator[list[Any]]:
+    """Items of like length together, the longest first; the batches are those of the whole task, less what is done.
+
+    So an interrupted run goes on with the batches that an undisturbed one has, and memory runs out at once or never.
+    """
+    items = sorted(task.items, key=lambda item: (tuple(item.stop), -lengths[item.id], item.id))
+    for start in range(0, len(items), size):
+        together = items[start : start + size]
+        for stop in dict.fromkeys(tuple(item.stop) for item in together):
+            batch = [item for item in together if tuple(item.stop) == stop and item.id in wanted]
+            if batch:
+                yield batch
+
+
+def answer(model: Denoiser, task: EvalTask, cell: Cell, items: Sequence[Any]) -> Iterator[Sample]:
+    """Decode one batch, then give the verdicts one by one."""
+    prompts: list[Prompt] = [item.prompt for item in items]
+    start = time.perf_counter()
+    answers = generate(
+        model,
+        prompts,
+        chat=False,
+        stop=tuple(items[0].stop),
+        batch_size=len(items),
+        requests=[request_number(item.id) for item in items],
+        max_new_tokens=cell.decoding.max_new_tokens,
+        **cell.decoding.options(model.eos_ids),
+    )
+    seconds = time.perf_counter() - start
+    passes = sum(each.forwards for each in answers)
+    for item, each in zip(items, answers, strict=True):
+        yield sample_of(item, each, seconds * each.forwards / passes, task.score(item, each.text))
+
+
+def request_number(item: str) -> int:
+    """Draws are seeded by (seed, item), never by the item's place in the run or in its batch."""
+    return int.from_bytes(hashlib.blake2b(item.encode(), digest_size=7).digest(), "big")
+
+
+def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str, Any]) -> Sample:
+    extra = {name: value for name, value in verdict.items() if name not in ("correct", "reason")}
+    return Sample(
+        id=item.id,
+        prompt_digest=_digest(item.prompt),
+        text=made.text,
+        ids_digest=_digest(" ".join(map(str, made.ids))),
+        forwards=made.forwards,
+        tokens=len(made.ids),
+        seconds=round(seconds, 6),
+        finish=made.finish_reason,
+        correct=bool(verdict["correct"]),
+        reason=str(verdict["reason"]),
+        extra=extra,
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]

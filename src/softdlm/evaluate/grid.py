@@ -1,0 +1,179 @@
+"""What was asked for, as lists; and the cells that it means, each with its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from softdlm.commit import Rank
+from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
+from softdlm.evaluate.cell import (
+    SINGLE,
+    Cell,
+    Decoding,
+    EosWord,
+    ModelSpec,
+    Rate,
+    Reading,
+    TaskSpec,
+    protocol,
+    short_digest,
+    task_record,
+)
+from softdlm.evaluate.task import EvalTask, load_eval_task
+from softdlm.feedback import FeedbackRule
+from softdlm.methods import feedback_rule
+from softdlm.models.load import Checkpoint
+from softdlm.recipes import paper
+
+UNLESS_TOLD = paper.Setting()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Models x tasks x methods x rates. None leaves a setting to the recipe, then to the task.
+
+    A method is a name (softdlm.methods) or a pair of a name and a rule of your own. With `single`, vanilla at one
+    token a step is part of every comparison, for the recovery rates.
+    """
+
+    models: tuple[ModelSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    methods: tuple[str | tuple[str, FeedbackRule], ...] = ("vanilla", "euclidean", "slerp")
+    rates: tuple[Rate, ...] = (Rate("tokens_per_step", 4),)
+    ks: tuple[int, ...] | None = None
+    lams: tuple[float, ...] | None = None
+    recipe: Literal["paper"] | None = None
+    reading: Reading | None = None
+    rank: Rank | None = None
+    eos: EosWord | None = None
+    block_length: int | None = None
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int = 0
+    single: bool = True
+
+    def __post_init__(self) -> None:
+        """Try every value once, so that a bad one is an error before anything is run."""
+        for name in ("models", "tasks", "methods", "rates"):
+            if not getattr(self, name):
+                raise UsageError(f"no {name}: give at least one")
+        if self.recipe not in (None, "paper"):
+            raise UsageError(f"unknown recipe {self.recipe!r}: paper is the one there is")
+        if self.reading is not None and (self.recipe is None or self.reading not in paper.READINGS):
+            raise UsageError(f"reading {self.reading!r}: one of {', '.join(paper.READINGS)}, with the recipe paper")
+        list(self.decodings(UNLESS_TOLD, 1 if self.max_new_tokens is None else self.max_new_tokens, "allow"))
+
+    def setting(self, family: str, task: str) -> paper.Setting:
+        return UNLESS_TOLD if self.recipe is None else paper.setting(family, task, self.reading)
+
+    def decodings(self, setting: paper.Setting, max_new_tokens: int, eos: EosWord) -> Iterator[Decoding]:
+        """Every decoding of one model on one task, vanilla at one token a step first; none comes twice."""
+        seen = []
+        rates = [(SINGLE, ["vanilla"])] if self.single else []
+        for rate, methods in [*rates, *((rate, self.methods) for rate in self.rates)]:
+            for name, rule in self._feedback(methods, setting):
+                each = self._decoding(name, rule, rate, setting, max_new_tokens, eos)
+                if each not in seen:
+                    seen.append(each)
+                    yield each
+
+    def _feedback(self, methods: Any, setting: paper.Setting) -> Iterator[tuple[str, FeedbackRule]]:
+        """Each method at each strength it has."""
+        for method in methods:
+            if not isinstance(method, str):
+                yield method
+                continue
+            for k in self.ks or (setting.k,):
+                for lam in self.lams or (setting.lam,):
+                    yield method, feedback_rule(method, k, lam)
+
+    def _decoding(
+        self, name: str, rule: FeedbackRule, rate: Rate, setting: paper.Setting, max_new_tokens: int, eos: EosWord
+    ) -> Decoding:
+        return Decoding(
+            method=name,
+            feedback=rule,
+            rate=rate,
+            commit=paper.commit(rate, self.rank, setting.reading, max_new_tokens),
+            max_new_tokens=max_new_tokens,
+            eos=self.eos or eos,
+            block_length=self.block_length,
+            rank=self.rank,
+            reading=setting.reading,
+            temperature=setting.temperature if self.temperature is None else self.temperature,
+            top_p=setting.top_p if self.top_p is None else self.top_p,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell with its whole protocol; `key` is the name of its folder."""
+
+    key: str
+    cell: Cell
+    protocol: Mapping[str, Any]
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    cells: tuple[Planned, ...]
+    failures: tuple[str, ...]
+    """Models and tasks that cannot be had, in one line each: they do not cost the others."""
+
+
+def plan(grid: Grid) -> Plan:
+    """Find the models and write the prompts, without reading any weights."""
+    cells: dict[str, Planned] = {}
+    failures: list[SoftDLMError] = []
+    for model in grid.models:
+        try:
+            found = model.checkpoint()
+            record = model.record(found)
+        except (CheckpointError, TokenizerError) as error:
+            failures.append(error)
+            continue
+        for task in grid.tasks:
+            try:
+                cells |= {each.key: each for each in _cells(grid, model, found, record, task) if each.key not in cells}
+            except (TokenizerError, PromptError) as error:
+                failures.append(error)
+    if not cells:
+        raise failures[0]
+    return Plan(tuple(cells.values()), tuple(map(str, failures)))
+
+
+def _cells(
+    grid: Grid, model: ModelSpec, found: Checkpoint, record: Mapping[str, Any], spec: TaskSpec
+) -> Iterator[Planned]:
+    task = load_eval_task(spec, found)
+    setting = grid.setting(found.source.family, spec.name)
+    length = grid.max_new_tokens or setting.max_new_tokens or task.max_new_tokens
+    check_prompts(spec, task, found, length)
+    written, items = task_record(task), tuple(item.id for item in task.items)
+    for decoding in grid.decodings(setting, length, setting.eos or task.eos):
+        cell = Cell(model, spec, decoding)
+        whole = protocol(cell, record, written)
+        yield Planned(short_digest(whole), cell, whole, items)
+
+
+def check_prompts(spec: TaskSpec, task: EvalTask, found: Checkpoint, max_new_tokens: int) -> None:
+    """A prompt that does not fit is said now, not an hour into the run."""
+    lengths = prompt_lengths(found.tokenizer, task)
+    longest = max(lengths, key=lambda name: lengths[name])
+    if lengths[longest] + max_new_tokens > found.max_length:
+        raise PromptError(
+            f"{spec.name} on {found.source.name}: item {longest} has {lengths[longest]} tokens and may take "
+            f"{max_new_tokens} more, the model's context is {found.max_length}"
+        )
+
+
+def prompt_lengths(tokenizer: Any, task: EvalTask) -> dict[str, int]:
+    """Tokens of every prompt, by item."""
+    texts = [item.prompt for item in task.items]
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return {item.id: len(each) for item, each in zip(task.items, ids, strict=True)}

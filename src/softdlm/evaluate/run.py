@@ -1,0 +1,194 @@
+"""Run a plan: open the cells, hand out what is missing, file what comes back."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from softdlm import __version__
+from softdlm.evaluate.cell import Cell
+from softdlm.evaluate.executors import Executor, Failure, Work
+from softdlm.evaluate.grid import Plan, Planned
+from softdlm.evaluate.journal import SUMMARY, Journal, Sample, writing
+from softdlm.evaluate.summary import summarise
+
+PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands after a sample."""
+
+    label: str
+    cell: int
+    cells: int
+    done: int
+    items: int
+    correct: int
+    items_per_second: float
+    seconds_left: float
+
+    def __str__(self) -> str:
+        left = time.strftime("%H:%M:%S", time.gmtime(self.seconds_left))
+        return (
+            f"{bar(self.done / self.items)} cell {self.cell}/{self.cells}  {self.label}  {self.done}/{self.items}"
+            f"  {100 * self.correct / self.done:.1f} % right  {self.items_per_second:.2f} items/s  {left} left"
+        )
+
+
+def bar(share: float, width: int = 12) -> str:
+    full = int(share * width)
+    return "█" * full + "░" * (width - full)
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass
+class Run:
+    """A plan being carried out in a folder of results."""
+
+    plan: Plan
+    out: Path
+    executor: Executor
+    report: Report
+    journals: dict[str, Journal] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    pace: Pace = field(default_factory=lambda: Pace())
+
+    def __post_init__(self) -> None:
+        self.cells = {each.key: each for each in self.plan.cells}
+        self.left = {key: 0 if self.is_finished(key) else len(each.items) for key, each in self.cells.items()}
+
+    def is_finished(self, key: str) -> bool:
+        return (self.out / key / SUMMARY).exists()
+
+    def works(self) -> Iterator[Work]:
+        """What is missing, cell by cell; a cell is opened when an executor asks for it, and not before."""
+        for key, planned in self.cells.items():
+            if self.is_finished(key):
+                continue
+            journal = self.journals[key] = Journal(self.out / key, planned.protocol, planned.cell.labels)
+            missing = tuple(item for item in planned.items if item not in journal.samples)
+            self.left[key] = len(missing)
+            if missing:
+                journal.begin(session(self.executor, planned.cell))
+                yield Work(key, planned.cell, missing)
+            else:
+                self.finish(key)
+
+    def file(self, key: str, result: Sample | Failure) -> None:
+        if isinstance(result, Failure):
+            self.failures.setdefault(key, result)
+            return
+        self.journals[key].append(result)
+        self.left[key] -= 1
+        self.pace.add(self.cells[key])
+        self.report(self._progress(key))
+        if self.left[key] == 0:
+            self.finish(key)
+
+    def finish(self, key: str) -> None:
+        with self.journals.pop(key) as journal:
+            journal.finish(summarise(list(journal.samples.values())))
+
+    def close(self) -> None:
+        while self.journals:
+            self.journals.popitem()[1].close()
+
+    def _progress(self, key: str) -> Progress:
+        planned, samples = self.cells[key], self.journals[key].samples
+        passes_left = sum(expected_passes(self.cells[each]) * count for each, count in self.left.items())
+        return Progress(
+            label=str(planned.cell),
+            cell=list(self.cells).index(key) + 1,
+            cells=len(self.cells),
+            done=len(samples),
+            items=len(planned.items),
+            correct=sum(sample.correct for sample in samples.values()),
+            items_per_second=self.pace.items / self.pace.seconds,
+            seconds_left=passes_left * self.pace.seconds / self.pace.passes,
+        )
+
+
+@dataclass
+class Pace:
+    """Items and expected passes since the run began; a time left is a guess from them."""
+
+    began: float = field(default_factory=time.monotonic)
+    items: int = 0
+    passes: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.began, 1e-6)
+
+    def add(self, planned: Planned) -> None:
+        self.items += 1
+        self.passes += expected_passes(planned)
+
+
+def expected_passes(planned: Planned) -> float:
+    """Of an item: exact for n a step without an early end, a quarter of the canvas for adaptive rules."""
+    decoding = planned.cell.decoding
+    per_pass = decoding.rate.value if decoding.rate.name == "tokens_per_step" else 4
+    return max(1.0, decoding.max_new_tokens / per_pass)
+
+
+def run(plan: Plan, out: Path, executor: Executor, report: Report = lambda progress: None) -> dict[str, Failure]:
+    """Answer what is missing and finish the cells; returns the failures by key.
+
+    A disk that refuses and a cell that another process holds end the run at once; a failing model or item costs its
+    cell only. Whatever ends it, every sample that was reported is on disk, and the same call goes on from there.
+    """
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    running = Run(plan, out, executor, report)
+    try:
+        for key, result in executor.run(running.works()):
+            running.file(key, result)
+    finally:
+        running.close()
+    return running.failures
+
+
+def session(executor: Executor, cell: Cell) -> dict[str, Any]:
+    """When, by whom, with what and where: for the manifest."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        **executor.record(cell),
+        "versions": {"softdlm": __version__, "python": platform.python_version(), **_versions()},
+        "hardware": hardware(),
+    }
+
+
+def hardware() -> dict[str, Any]:
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {
+        "machine": platform.machine(),
+        "cpu_cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

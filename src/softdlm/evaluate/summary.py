@@ -1,0 +1,206 @@
+"""From cell folders to tables: pure functions of what is on disk."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from softdlm.errors import UsageError
+from softdlm.evaluate.cell import RATES, short_digest
+from softdlm.evaluate.journal import MANIFEST, SAMPLES, SUMMARY, Sample, read_manifest, read_samples
+from softdlm.evaluate.metrics import Effort, Share, mcnemar, recovery
+
+Row = dict[str, Any]
+_STRENGTH = re.compile(r" k=\S+ lam=\S+$")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell as it lies on disk, finished or not."""
+
+    folder: Path
+    labels: Mapping[str, str]
+    protocol: Mapping[str, Any]
+    samples: Mapping[str, Sample]
+    finished: bool
+
+    @staticmethod
+    def read(folder: Path) -> Result:
+        manifest = read_manifest(folder)
+        samples, _ = read_samples(folder / SAMPLES)
+        finished = (folder / SUMMARY).exists()
+        return Result(folder, manifest["labels"], manifest["protocol"], samples, finished)
+
+    @property
+    def is_vanilla(self) -> bool:
+        return self.protocol["method"]["rule"] == "Mask"
+
+    @property
+    def is_single(self) -> bool:
+        """Vanilla at one token a step, whatever the schedule that gives it."""
+        rate = self.protocol["rate"]
+        return self.is_vanilla and (rate["name"], rate["value"]) == ("tokens_per_step", 1)
+
+    @cached_property
+    def comparison(self) -> str:
+        """The same for all methods and rates of one comparison: model, task, items and settings."""
+        return short_digest({name: self.protocol[name] for name in ("softdlm_protocol", "model", "task", "decoding")})
+
+    @cached_property
+    def rate(self) -> str:
+        return short_digest(self.protocol["rate"])
+
+    def verdicts(self, ids: Sequence[str]) -> list[bool]:
+        return [self.samples[item].correct for item in ids]
+
+
+def find_cells(root: Path) -> list[Path]:
+    """Every cell's folder in a folder of results; a single cell's will do."""
+    folders = [root] if (root / MANIFEST).exists() else [file.parent for file in sorted(root.glob(f"*/{MANIFEST}"))]
+    if not folders:
+        raise UsageError(f"{root} holds no results: it should hold folders with a {MANIFEST}")
+    return folders
+
+
+def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
+    """One cell in numbers: `summary.json`. Extra metrics that are numbers or verdicts become means."""
+    share, effort = Share.of([sample.correct for sample in samples]), effort_of(samples)
+    names = dict.fromkeys(name for sample in samples for name in sample.extra)
+    columns: dict[str, list[Any]] = {name: [sample.extra.get(name) for sample in samples] for name in names}
+    numeric = {
+        name: values for name, values in columns.items() if all(isinstance(each, int | float) for each in values)
+    }
+    return {
+        "items": share.items,
+        "correct": sum(sample.correct for sample in samples),
+        "accuracy": share.percent,
+        "interval": [share.low, share.high],
+        "forwards": effort.forwards,
+        "tokens": effort.tokens,
+        "tokens_per_forward": effort.tokens_per_forward,
+        "seconds": effort.seconds,
+        "tokens_per_second": effort.tokens_per_second,
+        "reasons": dict(Counter(sample.reason for sample in samples).most_common()),
+        "finish": dict(Counter(sample.finish for sample in samples).most_common()),
+        "extra": {name: sum(values) / len(values) for name, values in numeric.items()},
+    }
+
+
+def effort_of(samples: Sequence[Sample]) -> Effort:
+    return Effort(
+        len(samples),
+        sum(sample.forwards for sample in samples),
+        sum(sample.tokens for sample in samples),
+        sum(sample.seconds for sample in samples),
+    )
+
+
+def rows(results: Sequence[Result]) -> list[Row]:
+    """One row a cell, compared with vanilla at its rate and at one token a step where those are there and finished."""
+    answered = sorted((result for result in results if result.samples), key=_order)
+    vanilla = {(each.comparison, each.rate): each for each in answered if each.is_vanilla and each.finished}
+    single = {each.comparison: each for each in answered if each.is_single and each.finished}
+    settings = _distinctions(answered)
+    return [
+        _row(each, vanilla.get((each.comparison, each.rate)), single.get(each.comparison)) | {"settings": note}
+        for each, note in zip(answered, settings, strict=True)
+    ]
+
+
+def _row(result: Result, vanilla: Result | None, single: Result | None) -> Row:
+    samples = list(result.samples.values())
+    share, effort, ids = Share.of([sample.correct for sample in samples]), effort_of(samples), list(result.samples)
+    paired = result.finished and vanilla is not None and vanilla.folder != result.folder
+    kept = recovery(single.verdicts(ids), result.verdicts(ids)) if single and result.finished else None
+    return {
+        **result.labels,
+        "items": share.items,
+        "of": result.protocol["task"]["count"],
+        "accuracy": share.percent,
+        "interval": [share.low, share.high],
+        "p": mcnemar(vanilla.verdicts(ids), result.verdicts(ids)) if paired and vanilla else None,
+        "recovery": kept,
+        "single_solved": sum(sample.correct for sample in single.samples.values()) if single else None,
+        "passes": effort.passes,
+        "tokens_per_forward": effort.tokens_per_forward,
+        "tokens_per_second": effort.tokens_per_second,
+        "seconds": effort.seconds,
+        "is_single": result.is_single,
+        "cell": result.folder.name,
+    }
+
+
+def _order(result: Result) -> tuple[Any, ...]:
+    """Models and tasks together, then rates from slow to fast, then vanilla first."""
+    labels, rate = result.labels, result.protocol["rate"]
+    kind = RATES.index(rate["name"]) if rate["name"] in RATES else len(RATES)
+    return labels["model"], labels["task"], kind, rate["name"], rate["value"], not result.is_vanilla, labels["method"]
+
+
+def _distinctions(results: Sequence[Result]) -> list[str]:
+    """The settings that tell rows of one model and task apart, where the labels do not."""
+    flat = [
+        {
+            name: value
+            for part in ("model", "task", "decoding")
+            for name, value in result.protocol[part].items()
+            if name != "items"
+        }
+        for result in results
+    ]
+    places = [(result.labels["model"], result.labels["task"]) for result in results]
+    varying = {
+        name
+        for place in set(places)
+        for name in {name for each in flat for name in each}
+        if len({short_digest(each.get(name)) for each, where in zip(flat, places, strict=True) if where == place}) > 1
+    }
+    return [" ".join(f"{name}={each[name]}" for name in sorted(varying) if name in each) for each in flat]
+
+
+def words(row: Row) -> dict[str, str]:
+    """A row as a person reads it. A dash: nothing to compare with; n/a: single-token decoding solved nothing."""
+    low, high = row["interval"]
+    unrecovered = "n/a" if row["single_solved"] == 0 else "—"
+    return {
+        "model": row["model"],
+        "task": row["task"],
+        "method": row["method"],
+        "rate": row["rate"],
+        "items": f"{row['items']}" if row["items"] == row["of"] else f"{row['items']} of {row['of']}",
+        "accuracy %": f"{row['accuracy']:.1f} [{low:.1f}, {high:.1f}]",
+        "p": "—" if row["p"] is None else f"{row['p']:.2g}",
+        "recovery": unrecovered if row["recovery"] is None else f"{row['recovery']:.1f}",
+        "passes": f"{row['passes']:.1f}",
+        "tok/pass": f"{row['tokens_per_forward']:.2f}",
+        "tok/s": "—" if row["tokens_per_second"] is None else f"{row['tokens_per_second']:.1f}",
+        "settings": row["settings"],
+        "cell": row["cell"][:8],
+    }
+
+
+def tables(found: Sequence[Row], *, cells: bool = False) -> list[tuple[str, list[dict[str, str]]]]:
+    """A title and rows for each model and task."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for line in map(words, found):
+        groups.setdefault((line["model"], line["task"]), []).append(line)
+    return [_titled(*names, group, cells) for names, group in groups.items()]
+
+
+def _titled(model: str, task: str, lines: list[dict[str, str]], cells: bool) -> tuple[str, list[dict[str, str]]]:
+    """What all rows share stands in the title: the number of items, the strength of the feedback."""
+    counts = {line["items"] for line in lines}
+    strengths = {found.group() for line in lines if (found := _STRENGTH.search(line["method"]))}
+    hidden = {"model", "task"} | ({"items"} if len(counts) == 1 else set())
+    hidden |= set() if any(line["settings"] for line in lines) else {"settings"}
+    hidden |= set() if cells else {"cell"}
+    title = [model, task, *(f"{count} items" for count in counts if len(counts) == 1)]
+    if len(strengths) == 1:
+        title += [strength.strip() for strength in strengths]
+        lines = [{**line, "method": _STRENGTH.sub("", line["method"])} for line in lines]
+    return " · ".join(title), [{name: line[name] for name in line if name not in hidden} for line in lines]

@@ -1,0 +1,123 @@
+"""What a task must offer to be evaluated: the built-in ones through an adapter, benchmarks by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from softdlm.errors import TokenizerError, UsageError
+from softdlm.evaluate.cell import EosWord, TaskSpec, short_digest
+from softdlm.generation import render_chat
+from softdlm.models.denoiser import Denoiser
+from softdlm.models.load import Checkpoint
+from softdlm.tasks import TASKS, Item, Task, load_task, official_size
+from softdlm.tasks.math import final_answer
+
+VERSIONS = {"mini-math": 1, "mini-code": 1, "either-or": 1}
+"""Of the built-in scorers: raise it when a verdict on the same text changes."""
+
+
+@runtime_checkable
+class EvalItem(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def prompt(self) -> str:
+        """The whole text that goes in, chat template included."""
+        ...
+
+    @property
+    def stop(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class EvalTask(Protocol):
+    """Items with their prompts written for one model, and a verdict on a text."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """Each an EvalItem."""
+        ...
+
+    @property
+    def max_new_tokens(self) -> int: ...
+
+    @property
+    def eos(self) -> EosWord: ...
+
+    def score(self, item: Any, text: str) -> Mapping[str, Any]:
+        """`correct` (bool) and `reason` (a word or two); further keys are extra metrics."""
+        ...
+
+    def protocol(self) -> Mapping[str, Any]:
+        """What else can change a verdict: name, version, split, references, shots, scorer. Plain JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """An item of a built-in task, as one user turn."""
+
+    source: Item
+    prompt: str
+    stop: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.source.id
+
+
+@dataclass(frozen=True)
+class BuiltinTask:
+    task: Task
+    items: tuple[Question, ...]
+    eos: EosWord = "allow"
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self.task.max_new_tokens
+
+    @staticmethod
+    def of(spec: TaskSpec, model: Checkpoint | Denoiser) -> BuiltinTask:
+        """The official items of a split, the first `limit` of them."""
+        if model.tokenizer is None:
+            raise TokenizerError(f"{model.source.name} has no tokenizer, which the task {spec.name} needs")
+        size = official_size(spec.name, spec.split)
+        task = load_task(spec.name, split=spec.split, size=min(size, spec.limit or size))
+        turns = [[{"role": "user", "content": item.prompt}] for item in task]
+        prompts = [render_chat(model.tokenizer, turn) for turn in turns]
+        return BuiltinTask(task, tuple(map(Question, task, prompts)))
+
+    def score(self, item: Question, text: str) -> dict[str, Any]:
+        correct = self.task.score(item.source, text)
+        return {"correct": correct, "reason": _reason(item.source, text, correct), "level": item.source.level}
+
+    def protocol(self) -> dict[str, Any]:
+        references = [[item.source.key, item.source.target, dict(item.source.meta)] for item in self.items]
+        return {
+            "name": self.task.name,
+            "version": VERSIONS[self.task.name],
+            "split": self.task.split,
+            "references": short_digest(references),
+        }
+
+
+def _reason(item: Item, text: str, correct: bool) -> str:
+    if correct:
+        return "solved"
+    if not text.strip():
+        return "empty"
+    return "no answer" if item.task == "mini-math" and final_answer(text) is None else "wrong"
+
+
+def load_eval_task(spec: TaskSpec, model: Checkpoint | Denoiser) -> EvalTask:
+    """A built-in task or a benchmark by name, its prompts written for this model."""
+    if spec.name in TASKS:
+        return BuiltinTask.of(spec, model)
+    try:
+        from softdlm.evaluate.benchmarks import load_benchmark  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise UsageError(f"task {spec.name!r} needs pip install 'softdlm[eval]' ({error})") from error
+    return load_benchmark(spec.name, model, data_dir=spec.data_dir, limit=spec.limit)

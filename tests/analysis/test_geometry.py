@@ -1,0 +1,147 @@
+"""Table 3 and appendix B.1: closed forms where embeddings are orthonormal, naive loops where they are not."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import softdlm
+from softdlm.analysis import geometry
+from softdlm.analysis.questions import Question
+from softdlm.errors import UsageError
+from softdlm.feedback import FeedbackRule
+from softdlm.types import Embeddings
+from tests.analysis import exact
+from tests.conftest import FAMILIES, tiny
+
+RULES: dict[str, FeedbackRule] = {
+    "euclidean": softdlm.Euclidean(4, 0.5),
+    "slerp": softdlm.Slerp(4, 0.5),
+    "additive": softdlm.Additive(),
+    "norm-mix": softdlm.NormMix(),
+}
+
+
+def dot(u: list[float], v: list[float]) -> float:
+    return sum(a * b for a, b in zip(u, v, strict=True))
+
+
+def cosine(u: list[float], v: list[float]) -> float:
+    return dot(u, v) / math.sqrt(dot(u, u) * dot(v, v))
+
+
+def mixed(candidates: list[tuple[list[float], float]]) -> list[float]:
+    total = sum(share for _, share in candidates)
+    return [sum(share / total * vector[i] for vector, share in candidates) for i in range(len(candidates[0][0]))]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_naive_loops_over_every_open_position(family: str) -> None:
+    model: Any = tiny(family, torch.float64)
+    prompts = [[5, 8, 13, 21, 34], [7, 9]]
+    questions = [Question("t", str(index), prompt, 8) for index, prompt in enumerate(prompts)]
+    options: dict[str, Any] = {"commit": softdlm.TopN(3), "feedback": softdlm.Slerp(3, 0.3)}
+    rows = geometry.measure(model, questions, RULES, k=3, line_k=4, **options)
+    mask = model.embedding[model.mask_id].tolist()
+    long = math.sqrt(dot(mask, mask))
+    for row, prompt in zip(rows, prompts, strict=True):
+        values: list[list[float]] = []
+        canvas = softdlm.Canvas.pack([prompt], [len(prompt) + 8], model.mask_id, 0)
+        for step in softdlm.denoise(model, canvas, early_finish=True, candidates=4, **options):
+            for place in (step.requested & step.canvas.open)[0].nonzero().flatten().tolist():
+                ids, shares = (
+                    value[0, place].tolist() for value in (step.prediction.topk_ids, step.prediction.topk_probs)
+                )
+                vectors = [(model.embedding[token].tolist(), share) for token, share in zip(ids, shares, strict=True)]
+                pairs = [(0, 1), (0, 2), (1, 2)]
+                mean = mixed(vectors)
+                angle = math.acos(cosine(mean, mask))
+                line = [(a + b) / 2 for a, b in zip(mask, mean, strict=True)]
+                size, other = math.sqrt(dot(line, line)), math.sqrt(dot(mean, mean))
+                values.append([
+                    sum(cosine(vectors[i][0], vectors[j][0]) for i, j in pairs) / 3,
+                    abs(cosine(mixed(vectors[:3]), mask)),
+                    math.degrees(angle),
+                    other / long,
+                    math.acos(cosine(line, mask)) / angle,
+                    size / long,
+                    float(size < long and size < other),
+                ])  # fmt: skip
+        found = row.shape
+        assert found.positions == len(values)
+        expected = [sum(column) / len(values) for column in zip(*values, strict=True)]
+        plain = [found.candidate_cosine, found.aggregate_cosine, found.angle, found.norm]
+        linear = [found.angle_share["euclidean"], found.norm_ratio["euclidean"], found.below_both["euclidean"]]
+        assert plain + linear == pytest.approx(expected, abs=1e-6)
+        assert 0 < found.aggregate_cosine < 1
+
+
+@pytest.mark.usefixtures("double")
+def test_closed_form_where_embeddings_are_orthonormal() -> None:
+    model = exact.toy()
+    (row,) = geometry.measure(model, [Question("toy", "0", model.prompt_ids, 3)], RULES, commit=softdlm.TopN(1))
+    found = row.shape
+    assert found.positions == 2 + 1
+    assert (found.candidate_cosine, found.aggregate_cosine) == pytest.approx((0, 0), abs=1e-6)
+    assert found.angle == pytest.approx(90, abs=1e-6)
+    assert (found.angle_share["slerp"], found.norm_ratio["slerp"]) == pytest.approx((0.5, 1), abs=1e-6)
+    assert found.below_both["slerp"] == 0
+    assert found.norm_ratio["additive"] > 1
+    assert 0.5 * math.sqrt(1 + 1 / 4) <= found.norm_ratio["euclidean"] < math.sqrt(0.5)
+
+
+def test_slerp_is_not_called_shorter_for_its_rounding() -> None:
+    """In float32 its norm is that of [MASK] only to rounding; that is no shrinking."""
+    model = tiny("llada")
+    questions = [Question("t", "0", [5, 8, 13], 12)]
+    rules = {"slerp": softdlm.Slerp(4, 0.5)}
+    (row,) = geometry.measure(model, questions, rules, commit=softdlm.TopN(1), early_finish=False)
+    assert row.shape.positions == 11 * 12 / 2
+    assert row.shape.below_both["slerp"] == 0
+    assert row.shape.norm_ratio["slerp"] == pytest.approx(1, abs=1e-6)
+
+
+def test_looking_at_additive_does_not_change_the_decode() -> None:
+    model, question = tiny("dream", torch.float64), Question("t", "0", [5, 8, 13], 8)
+    shapes = [
+        geometry.measure(model, [question], rules, commit=softdlm.TopN(2))[0].shape
+        for rules in ({"slerp": RULES["slerp"]}, RULES)
+    ]
+    assert shapes[0].positions == shapes[1].positions
+    assert shapes[0].angle == pytest.approx(shapes[1].angle, abs=1e-9)
+
+
+def test_additive_sees_the_pass_it_is_at() -> None:
+    """Its strength grows from pass to pass, so it must be shown each step's own context."""
+    model, question = tiny("llada", torch.float64), Question("t", "0", [5, 8, 13], 6)
+    rule = softdlm.Additive(0.1, 0.1, 0.9)
+    options: Any = {"commit": softdlm.TopN(2), "early_finish": False, "feedback": rule}
+    (row,) = geometry.measure(model, [question], {"additive": rule}, k=3, line_k=4, **options)
+    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
+    canvas = softdlm.Canvas.pack([[5, 8, 13]], [9], model.mask_id, 0)
+    ratios = []
+    for step in softdlm.denoise(model, canvas, commit=softdlm.TopN(2), feedback=rule):
+        still = step.requested & step.canvas.open
+        mean = step.prediction.at(still).mean
+        assert mean is not None
+        soft = embeddings.mask + (0.1 + 0.1 * (step.index - 1)) * mean
+        ratios += (soft.norm(dim=-1) / embeddings.mask.norm()).tolist()
+    assert row.shape.norm_ratio["additive"] == pytest.approx(sum(ratios) / len(ratios), abs=1e-9)
+
+
+def test_every_position_counts_the_same_in_the_summary() -> None:
+    def row(task: str, positions: int, value: float) -> geometry.Row:
+        by_rule = {"slerp": value}
+        shape = geometry.Shape(positions, value, value, value, value, by_rule, by_rule, by_rule)
+        return geometry.Row(task, "0", shape)
+
+    first, second = geometry.summarise([row("m", 1, 4.0), row("m", 3, 8.0), row("c", 0, 0.0)])
+    assert (first.task, first.items, first.shape.positions) == ("m", 2, 4)
+    assert first.shape == row("m", 4, 7.0).shape
+    assert (second.task, second.shape.positions) == ("c", 0)
+
+
+def test_one_candidate_has_no_pairs() -> None:
+    with pytest.raises(UsageError, match="needs k >= 2, not 1"):
+        geometry.measure(tiny("llada"), [], {}, k=1)

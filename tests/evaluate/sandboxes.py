@@ -1,0 +1,54 @@
+"""Which back ends work here, for the tests that run programs in them."""
+
+import os
+import secrets
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softdlm.errors import SandboxError
+from softdlm.evaluate.sandbox import Limits, Sandbox, find_sandbox
+
+JAILS = ("bubblewrap", "unshare")
+BACKENDS = (*JAILS, "subprocess")
+
+
+@cache
+def trial(backend: str) -> str | None:
+    """Why this back end does not work here, if so."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            find_sandbox(backend=backend, allow_unsandboxed=True)
+    except SandboxError as problem:
+        return str(problem)
+    return None
+
+
+def tried(backend: str, **limits: Any) -> Sandbox:
+    """A sandbox whose processes can be told from all others by their limit on memory.
+
+    A back end that does not pass its trial here is skipped by name. CI demands bubblewrap, and that no jail leaks.
+    """
+    problem = trial(backend) or ""
+    if os.environ.get("SOFTDLM_REQUIRE_BUBBLEWRAP"):
+        assert not problem or backend != "bubblewrap"
+        assert "its trial ended with failed" not in problem
+    if problem:
+        pytest.skip(f"{backend}: {problem}")
+    return Sandbox(backend, Limits(**{"memory_bytes": 2**28 + secrets.randbelow(2**24), **limits}))
+
+
+def alive(mark: str) -> list[str]:
+    """Processes of this machine with these words in their command."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "cmdline").read_bytes():
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,197 @@
+"""Runs: resumed they end as undisturbed ones do, and one failure costs one cell."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import softdlm
+from softdlm.errors import ResultsError
+from softdlm.evaluate.cell import Cell, ModelSpec, Rate, TaskSpec
+from softdlm.evaluate.executors import LocalExecutor, answer, batches, request_number
+from softdlm.evaluate.grid import Grid, prompt_lengths
+from softdlm.evaluate.grid import plan as plan_grid
+from softdlm.evaluate.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
+from softdlm.evaluate.run import Progress, run
+from softdlm.evaluate.task import load_eval_task
+from tests.evaluate.cells import Scripted, cell, plan
+from tests.tokenizers import checkpoint
+
+VANILLA, SLERP = cell(), cell("slerp", softdlm.Slerp(), Rate("tokens_per_step", 4))
+
+
+def samples(out: Path) -> dict[str, dict[str, Sample]]:
+    return {file.parent.name: read_samples(file)[0] for file in out.glob(f"*/{SAMPLES}")}
+
+
+def answers(out: Path) -> dict[str, dict[str, Any]]:
+    """What must not depend on how a run went: all but the seconds."""
+    return {
+        key: {item: replace(each, seconds=0.0) for item, each in found.items()} for key, found in samples(out).items()
+    }
+
+
+def test_a_run_answers_every_item_and_finishes_every_cell(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    chosen = plan(VANILLA, SLERP)
+    assert run(chosen, tmp_path, Scripted(wrong=("b",)), seen.append) == {}
+    for planned in chosen.cells:
+        assert set(samples(tmp_path)[planned.key]) == {"a", "b", "c"}
+        summary = json.loads((tmp_path / planned.key / SUMMARY).read_text())
+        assert (summary["items"], summary["correct"], summary["reasons"]) == (3, 2, {"solved": 2, "wrong": 1})
+        manifest = json.loads((tmp_path / planned.key / MANIFEST).read_text())
+        assert manifest["sessions"][0]["executor"] == "scripted"
+        assert {"softdlm", "torch", "python"} <= set(manifest["sessions"][0]["versions"])
+    assert [(now.cell, now.cells, now.done, now.items) for now in seen] == [
+        (number, 2, done, 3) for number in (1, 2) for done in (1, 2, 3)
+    ]
+    assert seen[-1].seconds_left == 0
+    assert "66.7 % right" in str(seen[-1])
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_nothing_is_decoded_again_and_nothing_is_lost(tmp_path: Path, stop: int) -> None:
+    first, second = Scripted(stop_after=stop), Scripted()
+    if stop < 6:
+        with pytest.raises(KeyboardInterrupt):
+            run(plan(VANILLA, SLERP), tmp_path / "out", first)
+    else:
+        run(plan(VANILLA, SLERP), tmp_path / "out", first)
+    before = {key: set(found) for key, found in samples(tmp_path / "out").items()}
+    assert sum(map(len, before.values())) == stop
+    run(plan(VANILLA, SLERP), tmp_path / "out", second)
+    assert sum(len(items) for _, items in second.asked) == 6 - stop
+    run(plan(VANILLA, SLERP), tmp_path / "undisturbed", Scripted())
+    assert answers(tmp_path / "out") == answers(tmp_path / "undisturbed")
+
+
+def test_killed_before_the_summary_a_cell_is_finished_without_an_answer(tmp_path: Path) -> None:
+    chosen = plan(VANILLA)
+    run(chosen, tmp_path, Scripted())
+    file = tmp_path / chosen.cells[0].key / SUMMARY
+    text = file.read_text()
+    file.unlink()
+    again = Scripted()
+    run(chosen, tmp_path, again)
+    assert again.asked == []
+    assert file.read_text() == text
+
+
+def test_a_failing_cell_keeps_what_it_did_and_costs_no_other(tmp_path: Path) -> None:
+    chosen = plan(SLERP, VANILLA)
+    failures = run(chosen, tmp_path, Scripted(broken=("slerp",)))
+    slerp, vanilla = (each.key for each in chosen.cells)
+    assert {key: failure.reason for key, failure in failures.items()} == {slerp: "it broke"}
+    assert set(samples(tmp_path)[slerp]) == {"c"}
+    assert not (tmp_path / slerp / SUMMARY).exists()
+    assert (tmp_path / vanilla / SUMMARY).exists()
+    again = Scripted()
+    assert run(chosen, tmp_path, again) == {}
+    assert again.asked == [("slerp", ("a", "b"))]
+
+
+def test_a_cell_that_another_process_writes_ends_the_run(tmp_path: Path) -> None:
+    chosen = plan(VANILLA, SLERP)
+    held = chosen.cells[1]
+    with Journal(tmp_path / held.key, held.protocol, held.cell.labels), pytest.raises(ResultsError, match="another"):
+        run(chosen, tmp_path, Scripted())
+    assert (tmp_path / chosen.cells[0].key / SUMMARY).exists()
+    assert not samples(tmp_path)[held.key]
+
+
+def test_a_changed_protocol_reuses_nothing(tmp_path: Path) -> None:
+    run(plan(VANILLA), tmp_path, Scripted())
+    changed = replace(VANILLA, decoding=replace(VANILLA.decoding, seed=1))
+    asked = Scripted()
+    run(plan(changed), tmp_path, asked)
+    assert asked.asked == [("vanilla", ("a", "b", "c"))]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
+    return ModelSpec.of(str(checkpoint(tmp_path_factory.mktemp("run") / "llada", "llada")), device="cpu")
+
+
+def decode(out: Path, tiny: ModelSpec, batch_size: int, limit: int = 5, **settings: Any) -> dict[str, Any]:
+    grid = Grid(
+        (tiny,), (TaskSpec("mini-math", limit=limit),), ("slerp",), (Rate("tokens_per_step", 4),), max_new_tokens=16,
+        single=False, **settings,
+    )  # fmt: skip
+    chosen = plan_grid(grid)
+    assert run(chosen, out, LocalExecutor(batch_size)) == {}
+    (found,) = answers(out).values()
+    return {item: each.text for item, each in found.items()}
+
+
+def test_answers_are_those_of_generate(tmp_path: Path, tiny: ModelSpec) -> None:
+    texts = decode(tmp_path, tiny, batch_size=2)
+    model, task = tiny.load(), softdlm.tasks.load_task("mini-math", size=5)
+    for item in task:
+        alone = softdlm.generate(
+            model, item.prompt, feedback=softdlm.Slerp(), commit=softdlm.TopN(4), max_new_tokens=16
+        )
+        assert texts[item.id] == alone.text
+
+
+def test_draws_depend_on_the_seed_and_the_item_only(tmp_path: Path, tiny: ModelSpec) -> None:
+    base = decode(tmp_path / "one", tiny, 1, temperature=1.0)
+    assert decode(tmp_path / "four", tiny, 4, temperature=1.0) == base
+    fewer = decode(tmp_path / "fewer", tiny, 2, limit=3, temperature=1.0)
+    assert fewer == {item: text for item, text in base.items() if item in fewer}
+    assert decode(tmp_path / "other", tiny, 1, temperature=1.0, seed=1) != base
+    assert len(set(base.values())) > 1
+
+
+def test_the_built_in_model_gives_the_same_in_any_batch(tmp_path: Path) -> None:
+    spec = ModelSpec.of("builtin", device="cpu")
+    grid = Grid((spec,), (TaskSpec("mini-math", limit=6),), ("slerp",), (Rate("tokens_per_step", 8),), single=False)
+    for size in (1, 32):
+        run(plan_grid(grid), tmp_path / str(size), LocalExecutor(size))
+    assert answers(tmp_path / "1") == answers(tmp_path / "32")
+    (found,) = samples(tmp_path / "32").values()
+    assert sum(each.correct for each in found.values()) > 0
+
+
+def test_batches_hold_like_lengths_longest_first_and_survive_an_interruption(tiny: ModelSpec) -> None:
+    found = tiny.checkpoint()
+    task = load_eval_task(TaskSpec("mini-math", limit=7), found)
+    lengths = prompt_lengths(found.tokenizer, task)
+    whole = [[item.id for item in batch] for batch in batches(task, lengths, 3, set(lengths))]
+    assert [len(batch) for batch in whole] == [3, 3, 1]
+    in_order = [lengths[item] for batch in whole for item in batch]
+    assert in_order == sorted(in_order, reverse=True)
+    left = set(whole[1][1:] + whole[2])
+    assert [[item.id for item in batch] for batch in batches(task, lengths, 3, left)] == [whole[1][1:], whole[2]]
+
+
+def test_seconds_are_shares_of_the_time_spent_by_forwards(tiny: ModelSpec) -> None:
+    model = tiny.load()
+    task = load_eval_task(TaskSpec("mini-math", limit=5), model)
+    one = replace(SLERP, decoding=replace(SLERP.decoding, max_new_tokens=32))
+    start = time.perf_counter()
+    found = list(answer(model, task, one, task.items))
+    spent = time.perf_counter() - start
+    assert len({each.forwards for each in found}) > 1
+    assert spent / 2 < sum(each.seconds for each in found) <= spent
+    rates = [each.seconds / each.forwards for each in found]
+    assert rates == pytest.approx([rates[0]] * 5, rel=0.01)
+
+
+def test_a_model_that_fails_to_load_costs_its_cells_only(tmp_path: Path, tiny: ModelSpec) -> None:
+    good = plan_grid(Grid((tiny,), (TaskSpec("either-or", limit=2),), ("vanilla",)))
+    bad_cell: Cell = replace(good.cells[0].cell, model=replace(tiny, name="/no/where"))
+    bad = replace(good.cells[0], key="bad", cell=bad_cell)
+    failures = run(replace(good, cells=(bad, *good.cells)), tmp_path, LocalExecutor())
+    assert list(failures) == ["bad"]
+    assert "no such folder" in failures["bad"].reason
+    assert failures["bad"].trace == ""
+    assert all((tmp_path / each.key / SUMMARY).exists() for each in good.cells)
+
+
+def test_request_numbers_are_the_items_own() -> None:
+    numbers = [request_number(f"item {number}") for number in range(1000)]
+    assert len(set(numbers)) == 1000
+    assert request_number("item 1") == numbers[1]

@@ -1,0 +1,121 @@
+"""The table is a function of the folders: every number of it by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import softdlm
+from softdlm.errors import UsageError
+from softdlm.evaluate.cell import SINGLE, Rate
+from softdlm.evaluate.metrics import mcnemar
+from softdlm.evaluate.summary import Result, find_cells, rows, summarise, tables, words
+from tests.evaluate.cells import cell, sample, write_cell
+
+FOUR = Rate("tokens_per_step", 4)
+ITEMS = [f"i{number:02}" for number in range(12)]
+
+
+def verdicts(solved: int, start: int = 0) -> dict[str, bool]:
+    return {item: start <= place < start + solved for place, item in enumerate(ITEMS)}
+
+
+def read(root: Path) -> list[Result]:
+    return [Result.read(folder) for folder in find_cells(root)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_cell(tmp_path, cell(rate=SINGLE), verdicts(8), forwards=8, tokens=6, seconds=2.0)
+    write_cell(tmp_path, cell(rate=FOUR), verdicts(3), forwards=2)
+    write_cell(tmp_path, cell("slerp", softdlm.Slerp(), FOUR), verdicts(9, start=2), forwards=2, tokens=5)
+    return tmp_path
+
+
+def test_rows_by_hand(root: Path) -> None:
+    single, vanilla, slerp = rows(read(root))
+    assert [row["rate"] for row in (single, vanilla, slerp)] == ["1 a step", "4 a step", "4 a step"]
+    assert (single["accuracy"], single["recovery"], single["p"]) == (pytest.approx(100 * 8 / 12), 100.0, None)
+    assert (single["passes"], single["tokens_per_forward"], single["tokens_per_second"]) == (8, 0.75, 3)
+    assert (vanilla["recovery"], vanilla["p"]) == (pytest.approx(100 * 3 / 8), None)
+    assert slerp["recovery"] == pytest.approx(100 * 6 / 8)  # solves items 2 to 10, single-token decoding 0 to 7
+    assert slerp["p"] == pytest.approx(2 * (1 + 10 + 45) / 2**10)  # vanilla alone solves 2, slerp alone 8
+    assert slerp["single_solved"] == 8
+    assert slerp["tokens_per_forward"] == 2.5
+
+
+def test_recovery_is_of_vanillas_single_tokens_for_every_method(root: Path) -> None:
+    before = [row["recovery"] for row in rows(read(root))]
+    write_cell(root, cell("slerp", softdlm.Slerp(), SINGLE), verdicts(2))
+    single, other, *rest = rows(read(root))
+    assert (other["method"], other["rate"], other["recovery"]) == ("slerp k=3 lam=0.3", "1 a step", 25.0)
+    assert [row["recovery"] for row in (single, *rest)] == before
+
+
+def test_the_table_does_not_depend_on_the_order_of_the_samples(root: Path, tmp_path: Path) -> None:
+    shuffled = tmp_path / "shuffled"
+    write_cell(shuffled, cell(rate=FOUR), verdicts(3))
+    write_cell(shuffled, cell("slerp", softdlm.Slerp(), FOUR), dict(reversed(verdicts(9, start=2).items())))
+    _, slerp = rows(read(shuffled))
+    assert slerp["p"] == rows(read(root))[2]["p"]
+
+
+def test_nothing_to_compare_with_is_a_dash_and_nothing_solved_is_not_applicable(tmp_path: Path) -> None:
+    write_cell(tmp_path, cell("slerp", softdlm.Slerp(), FOUR), verdicts(4))
+    (alone,) = rows(read(tmp_path))
+    assert (words(alone)["p"], words(alone)["recovery"]) == ("—", "—")
+    write_cell(tmp_path, cell(rate=SINGLE), verdicts(0))
+    _, slerp = rows(read(tmp_path))
+    assert words(slerp)["recovery"] == "n/a"
+
+
+@pytest.mark.parametrize("settings", [{"block_length": 4}, {"seed": 1}, {"eos": "last"}])
+def test_only_the_same_settings_are_compared(root: Path, settings: dict[str, Any]) -> None:
+    write_cell(root, cell("slerp", softdlm.Slerp(), FOUR, **settings), verdicts(9))
+    (other,) = [row for row in rows(read(root)) if row["single_solved"] is None]
+    assert (other["p"], other["recovery"]) == (None, None)
+    ((name, value),) = settings.items()
+    assert f"{name}={value}" in other["settings"]
+
+
+def test_an_unfinished_cell_shows_how_far_it_is_and_is_compared_with_nothing(root: Path) -> None:
+    folder = write_cell(root, cell("euclidean", softdlm.Euclidean(), FOUR), verdicts(5), finished=False)
+    lines = (folder / "samples.jsonl").read_text().splitlines(keepends=True)
+    (folder / "samples.jsonl").write_text("".join(lines[:4]) + lines[4][:10])
+    (row,) = [row for row in rows(read(root)) if row["method"].startswith("euclidean")]
+    assert words(row)["items"] == "4 of 12"
+    assert (row["p"], row["recovery"]) == (None, None)
+    assert words(row)["recovery"] == "—"
+    assert (folder / "samples.jsonl").read_text().endswith(lines[4][:10])  # reading repairs nothing
+
+
+def test_tables_put_what_rows_share_into_the_title(root: Path) -> None:
+    ((title, lines),) = tables(rows(read(root)))
+    assert title == "tiny · mini-math · 12 items · k=3 lam=0.3"
+    assert [line["method"] for line in lines] == ["vanilla", "vanilla", "slerp"]
+    assert list(lines[0]) == ["method", "rate", "accuracy %", "p", "recovery", "passes", "tok/pass", "tok/s"]
+    write_cell(root, cell("slerp", softdlm.Slerp(k=2), FOUR), verdicts(9))
+    ((title, lines),) = tables(rows(read(root)), cells=True)
+    assert title == "tiny · mini-math · 12 items"
+    assert {"slerp k=2 lam=0.3", "slerp k=3 lam=0.3"} <= {line["method"] for line in lines}
+    assert "cell" in lines[0]
+
+
+def test_the_summary_of_a_cell() -> None:
+    extras = [{"strict": True, "level": 2, "note": "x"}, {"strict": False, "level": 4, "note": "y"}]
+    found = summarise([sample(str(number), number == 0, extra=extra) for number, extra in enumerate(extras)])
+    assert found["extra"] == {"strict": 0.5, "level": 3}
+    assert (found["items"], found["correct"], found["accuracy"]) == (2, 1, 50)
+    assert (found["forwards"], found["tokens"], found["seconds"]) == (8, 12, 1.0)
+    assert (found["tokens_per_forward"], found["tokens_per_second"]) == (1.5, 12)
+
+
+def test_one_cells_folder_will_do_and_an_empty_one_is_said(root: Path, tmp_path: Path) -> None:
+    one = find_cells(root)[0]
+    assert find_cells(one) == [one]
+    with pytest.raises(UsageError, match="holds no results"):
+        find_cells(tmp_path / "nothing")
+
+
+def test_p_of_equal_verdicts_is_one() -> None:
+    assert mcnemar([True, False], [True, False]) == 1.0
