@@ -555,6 +555,8 @@ MISTAKES = [
         "-lengths[item.id]",
         "lengths[item.id]",
         "tests/evaluate/test_run.py",
+    ),
+    Mistake(
         "only the nonce passes",
         "evaluate/sandbox.py",
         'report.end == "answered" and report.words == nonce',
@@ -693,6 +695,8 @@ MISTAKES = [
         '"unstarted": ("error"',
         '"unstarted": ("failed"',
         "tests/evaluate/test_sandbox_choice.py -k start",
+    ),
+    Mistake(
         "mixtures: candidates are renormalised",
         "analysis/mixtures.py",
         "lam * shares / shares.sum(-1, keepdim=True)",

@@ -8,7 +8,10 @@ import pytest
 import softdlm
 from softdlm import TokenizerError, UsageError
 from softdlm.errors import SandboxError
-from softdlm.evaluate.benchmarks import Benchmark, benchmark_names, load_benchmark, paper_benchmark
+from softdlm.evaluate.benchmarks import Benchmark, benchmark_names, load_benchmark
+from softdlm.evaluate.cell import ModelSpec, TaskSpec
+from softdlm.evaluate.grid import Grid, plan
+from softdlm.recipes import paper
 from tests.conftest import BENCHMARKS, DATA, REAL_BENCHMARKS, needs_real_data, tiny
 from tests.evaluate.harness_runs import UNJAILED, folder
 
@@ -42,10 +45,6 @@ def test_there_is_a_reading_for_each_open_question() -> None:
     assert set(PAPER) <= set(benchmark_names())
     others = {"gsm8k-turns", "gsm8k-drawn", "math500-turns", "math500-boxed", "math500-boxed-dream"}
     assert others | {"mbpp-turns", "mbpp-compat", "mbpp-begin", "mbpp-dream-compat"} <= set(benchmark_names())
-    assert paper_benchmark("mbpp", "dream") == "mbpp-dream"
-    assert paper_benchmark("mbpp", "llada2") == "mbpp"
-    with pytest.raises(UsageError, match="unknown benchmark 'mmlu'"):
-        paper_benchmark("mmlu", "llada")
 
 
 @pytest.mark.parametrize("name", benchmark_names())
@@ -75,6 +74,27 @@ def test_the_papers_settings(name: str) -> None:
     shots = PAPER[name][0]
     if name in marks:
         assert benchmark.items[0].prompt.count(marks[name]) == shots + 1
+
+
+@pytest.mark.parametrize("family", ["llada", "llada2_moe", "Dream"])
+@pytest.mark.parametrize("name", paper.DOMAINS)
+def test_the_recipe_and_the_task_files_say_the_same(family: str, name: str) -> None:
+    setting = paper.setting(family, name)
+    ours = load(paper.variant(family, name), limit=1)
+    assert (ours.protocol()["shots"], ours.max_new_tokens, ours.eos) == (
+        setting.shots,
+        setting.max_new_tokens,
+        setting.eos,
+    )
+    assert (ours.decoding.get("temperature", 0.0), ours.decoding.get("top_p")) == (setting.temperature, setting.top_p)
+
+
+def test_the_paper_recipe_plans_dreams_own_prompts() -> None:
+    specs = (ModelSpec.of(folder("dream"), device="cpu"), ModelSpec.of(folder("llada"), device="cpu"))
+    tasks = (TaskSpec("gsm8k", data_dir=str(BENCHMARKS)),)
+    for recipe, wanted in (("paper", {"gsm8k-dream", "gsm8k"}), (None, {"gsm8k"})):
+        planned = plan(Grid(specs, tasks, ("slerp",), recipe=recipe, single=False)).cells  # type: ignore[arg-type]
+        assert {each.cell.task.name for each in planned} == wanted
 
 
 def test_turns_and_one_turn_hold_the_same_shots() -> None:

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softdlm.errors import TokenizerError, UsageError
+from softdlm.evaluate.cell import EosWord
 from softdlm.evaluate.data import TASKS, digest, find_folder
 from softdlm.evaluate.identity import request_number
-from softdlm.evaluate.settings import Eos
 
 if TYPE_CHECKING:
     from softdlm.evaluate.harness_task import BenchmarkTask
 
-PAPER = ("gsm8k", "math500", "humaneval", "mbpp")
 _PREFIX = "softdlm_"
 _FEWSHOT_SEED = 1234
 """lm-eval's default, for the tasks that draw their shots."""
@@ -59,7 +58,7 @@ class Benchmark:
         return self._generation["max_gen_toks"]
 
     @property
-    def eos(self) -> Eos:
+    def eos(self) -> EosWord:
         """For `softdlm.evaluate.settings.eos_options`."""
         return self._generation["eos"]
 
@@ -115,13 +114,6 @@ class Benchmark:
 def benchmark_names() -> tuple[str, ...]:
     """Every reading, by the name of its task file."""
     return tuple(sorted(file.stem.replace("_", "-") for file in TASKS.glob("[!_]*.yaml")))
-
-
-def paper_benchmark(benchmark: str, family: str) -> str:
-    """The default reading of a benchmark for a model's family (`model.source.family`): Dream has its own."""
-    if benchmark not in PAPER:
-        raise UsageError(f"unknown benchmark {benchmark!r}: one of {', '.join(PAPER)}")
-    return f"{benchmark}-dream" if family.lower() == "dream" else benchmark
 
 
 def load_benchmark(

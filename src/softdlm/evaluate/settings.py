@@ -12,13 +12,12 @@ from typing import Any, Literal, get_args
 from softdlm.commit import CommitRule, Rank, Steps, TopN
 from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
+from softdlm.evaluate.cell import EosWord
 from softdlm.feedback import FeedbackRule
 from softdlm.methods import commit_rule, feedback_rule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice
 
-Eos = Literal["allow", "last", "forbid", "forbid-first"]
-"""`forbid-first` is the paper's rule for HumanEval: EOS never, end of turn freely."""
 Schedule = Literal["top", "even", "eps"]
 """How a number of tokens per step is kept: exactly, as LLaDA spreads it, or as Dream does."""
 DEFAULT_NEW_TOKENS = 256
@@ -84,7 +83,7 @@ class Settings:
             self._commit(task, limit),
             self.block_length,
             limit,
-            _choice(Eos)("eos", self._either("eos", task, "allow")),
+            _choice(EosWord)("eos", self._either("eos", task, "allow")),
             seed=self.seed,
             **drawn,
         )
@@ -123,7 +122,7 @@ class Decoding:
     commit: CommitRule
     block_length: int | None
     max_new_tokens: int
-    eos: Eos
+    eos: EosWord
     temperature: float
     top_p: float | None
     top_k: int | None
@@ -142,7 +141,7 @@ class Decoding:
         }
 
 
-def eos_options(model: Denoiser, eos: Eos) -> DecodeOptions:
+def eos_options(model: Denoiser, eos: EosWord) -> DecodeOptions:
     """The options of `generate` for a policy; EOS is the first of the model's EOS ids, end of turn the others."""
     return {"eos": "allow", "forbid": model.eos_ids[:1]} if eos == "forbid-first" else {"eos": eos}
 
@@ -211,7 +210,7 @@ _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(["max_length", "block_length", "max_new_tokens", "mc_samples", "batch_size"], _positive),
     **dict.fromkeys(["lam", "threshold", "entropy_bound", "factor", "temperature", "top_p"], _number),
     "eos_ids": _ids,
-    "eos": _choice(Eos),
+    "eos": _choice(EosWord),
     "ranking": _choice(Rank),
     "schedule": _choice(Schedule),
     "check_greedy": _flag,
