@@ -117,7 +117,7 @@ def load_eval_task(spec: TaskSpec, model: Checkpoint | Denoiser) -> EvalTask:
     if spec.name in TASKS:
         return BuiltinTask.of(spec, model)
     try:
-        from softdlm.evaluate.benchmarks import load_benchmark  # type: ignore[import-not-found]
+        from softdlm.evaluate.benchmarks import load_benchmark
     except ImportError as error:
         raise UsageError(f"task {spec.name!r} needs pip install 'softdlm[eval]' ({error})") from error
     return load_benchmark(spec.name, model, data_dir=spec.data_dir, limit=spec.limit)
