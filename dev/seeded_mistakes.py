@@ -325,8 +325,8 @@ MISTAKES = [
     Mistake(
         "batches are invariant",
         "predict.py",
-        'rows.split(1 if embeds.device.type == "cpu" else len(rows))',
-        "rows.split(len(rows))",
+        'map_rows(part, rows) if embeds.device.type == "cpu" else [part(rows)]',
+        "[part(rows)]",
         "tests/test_batches.py",
     ),
     Mistake(
