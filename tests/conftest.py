@@ -16,6 +16,12 @@ from hypothesis import settings
 import softdlm
 
 DATA = Path(__file__).parent / "data"
+BENCHMARKS = DATA / "benchmarks"
+"""A few made-up items of each benchmark, in the layout of the real files."""
+REAL_BENCHMARKS = Path(os.environ.get("SOFTDLM_DATA") or Path(__file__).parents[2] / "shared" / "data")
+needs_real_data = pytest.mark.skipif(
+    not (REAL_BENCHMARKS / "mbpp.jsonl.gz").exists(), reason="the real benchmark files are not here (SOFTDLM_DATA)"
+)
 IDS: dict[str, dict[str, Any]] = {
     "llada": {"eos_ids": [181, 190]},
     "dream": {},

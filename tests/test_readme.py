@@ -60,10 +60,11 @@ def test_there_are_commands() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_run(command: str, folder: Path) -> None:
+def test_the_commands_run(command: str, folder: Path, tmp_path: Path) -> None:
     words = shlex.split(command.replace(HUB, str(folder)))[1:]
+    environment = {**os.environ, "COLUMNS": "80"}
     done = subprocess.run(
-        [sys.executable, "-m", "softdlm", *words], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
+        [sys.executable, "-m", "softdlm", *words], capture_output=True, text=True, env=environment, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
 

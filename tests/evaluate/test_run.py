@@ -11,7 +11,7 @@ import pytest
 import softdlm
 from softdlm.errors import ResultsError
 from softdlm.evaluate.cell import Cell, ModelSpec, Rate, TaskSpec
-from softdlm.evaluate.executors import LocalExecutor, answer, batches, request_number
+from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
 from softdlm.evaluate.grid import plan as plan_grid
 from softdlm.evaluate.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
@@ -189,9 +189,3 @@ def test_a_model_that_fails_to_load_costs_its_cells_only(tmp_path: Path, tiny: M
     assert "no such folder" in failures["bad"].reason
     assert failures["bad"].trace == ""
     assert all((tmp_path / each.key / SUMMARY).exists() for each in good.cells)
-
-
-def test_request_numbers_are_the_items_own() -> None:
-    numbers = [request_number(f"item {number}") for number in range(1000)]
-    assert len(set(numbers)) == 1000
-    assert request_number("item 1") == numbers[1]

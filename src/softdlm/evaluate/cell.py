@@ -103,6 +103,8 @@ class TaskSpec:
     split: str = "test"
     limit: int | None = None
     data_dir: str | None = None
+    allow_unsandboxed: bool = False
+    """Run generated code as a limited process where there is no sandbox."""
 
     def __post_init__(self) -> None:
         if self.name not in TASKS and not self.name.startswith(BENCHMARKS):

@@ -74,6 +74,9 @@ def evaluate(
     limit: Limit = None,
     split: Split = "test",
     data_dir: Annotated[str | None, typer.Option(help="Folder of the benchmarks' files.")] = None,
+    allow_unsandboxed: Annotated[
+        bool, typer.Option("--allow-unsandboxed", help="Where there is no sandbox, run generated code without one.")
+    ] = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub, for one model.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bfloat16 on a GPU, float32 on a CPU by default.")] = None,
@@ -105,7 +108,7 @@ def evaluate(
     ]
     grid = Grid(
         models=tuple(specs),
-        tasks=tuple(TaskSpec(name, split, limit, data_dir) for name in names_in("--task", task)),
+        tasks=tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names_in("--task", task)),
         methods=names_in("--method", method),
         rates=rates(tokens_per_step=tokens_per_step, threshold=threshold, entropy_bound=entropy_bound, factor=factor),
         ks=optional_numbers("--k", k, int),

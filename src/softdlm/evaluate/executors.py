@@ -19,6 +19,7 @@ import torch
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import prompt_lengths
+from softdlm.evaluate.identity import request_number
 from softdlm.evaluate.journal import Sample
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
@@ -141,7 +142,7 @@ def answer(model: Denoiser, task: EvalTask, cell: Cell, items: Sequence[Any]) ->
         chat=False,
         stop=tuple(items[0].stop),
         batch_size=len(items),
-        requests=[request_number(item.id) for item in items],
+        requests=[request_number(item.prompt, "0") for item in items],
         max_new_tokens=cell.decoding.max_new_tokens,
         **cell.decoding.options(model.eos_ids),
     )
@@ -149,11 +150,6 @@ def answer(model: Denoiser, task: EvalTask, cell: Cell, items: Sequence[Any]) ->
     passes = sum(each.forwards for each in answers)
     for item, each in zip(items, answers, strict=True):
         yield sample_of(item, each, seconds * each.forwards / passes, task.score(item, each.text))
-
-
-def request_number(item: str) -> int:
-    """Draws are seeded by (seed, item), never by the item's place in the run or in its batch."""
-    return int.from_bytes(hashlib.blake2b(item.encode(), digest_size=7).digest(), "big")
 
 
 def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str, Any]) -> Sample:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from softdlm.commit import Rank
@@ -150,6 +150,8 @@ def plan(grid: Grid) -> Plan:
 def _cells(
     grid: Grid, model: ModelSpec, found: Checkpoint, record: Mapping[str, Any], spec: TaskSpec
 ) -> Iterator[Planned]:
+    if grid.recipe is not None:
+        spec = replace(spec, name=paper.variant(found.source.family, spec.name))
     task = load_eval_task(spec, found)
     setting = grid.setting(found.source.family, spec.name)
     length = grid.max_new_tokens or setting.max_new_tokens or task.max_new_tokens

@@ -25,7 +25,7 @@ from softdlm.evaluate.executors import Failure, LocalExecutor, Work, batches
 from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.journal import Sample
 from softdlm.evaluate.ray_cluster import Cluster
-from softdlm.evaluate.task import load_eval_task
+from softdlm.evaluate.task import EvalTask, load_eval_task
 
 Answers = list[tuple[str, Sample | Failure]]
 
@@ -125,6 +125,7 @@ class Owner:
         self.waiting: dict[str, set[str]] = {}
         self.given_up: set[str] = set()
         self.deaths: Counter[tuple[str, str]] = Counter()
+        self.held: dict[Any, tuple[EvalTask, dict[str, int]]] = {}
         self.exhausted = False
         self.last_ready = time.monotonic()
         self.workers: list[Worker] = []
@@ -165,10 +166,17 @@ class Owner:
             self.queue.extend(shards)
 
     def _cut(self, work: Work) -> list[Work]:
-        found = work.cell.model.checkpoint()
-        task = load_eval_task(work.cell.task, found)
-        cut = batches(task, prompt_lengths(found.tokenizer, task), self.size, set(work.items))
+        task, lengths = self._task(work.cell)
+        cut = batches(task, lengths, self.size, set(work.items))
         return [work._replace(items=tuple(item.id for item in batch)) for batch in cut]
+
+    def _task(self, cell: Cell) -> tuple[EvalTask, dict[str, int]]:
+        """The last one stays: the cells of a model on a task come one after another."""
+        if (cell.model, cell.task) not in self.held:
+            found = cell.model.checkpoint()
+            task = load_eval_task(cell.task, found)
+            self.held = {(cell.model, cell.task): (task, prompt_lengths(found.tokenizer, task))}
+        return self.held[cell.model, cell.task]
 
     def _hand_out(self) -> None:
         now = time.monotonic()

@@ -8,10 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.cell import EosWord, TaskSpec, short_digest
+from softdlm.evaluate.sandbox import Sandbox, find_sandbox
 from softdlm.generation import render_chat
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.load import Checkpoint
-from softdlm.tasks import TASKS, Item, Task, load_task, official_size
+from softdlm.tasks import TASKS, Item, Task, load_task, official_size, runs_code
 from softdlm.tasks.math import final_answer
 
 VERSIONS = {"mini-math": 1, "mini-code": 1, "either-or": 1}
@@ -73,6 +74,8 @@ class Question:
 class BuiltinTask:
     task: Task
     items: tuple[Question, ...]
+    sandbox: Sandbox | None = None
+    """Where the programs of a task run; None for a task that has none."""
     eos: EosWord = "allow"
 
     @property
@@ -85,10 +88,11 @@ class BuiltinTask:
         if model.tokenizer is None:
             raise TokenizerError(f"{model.source.name} has no tokenizer, which the task {spec.name} needs")
         size = official_size(spec.name, spec.split)
-        task = load_task(spec.name, split=spec.split, size=min(size, spec.limit or size))
+        sandbox = find_sandbox(allow_unsandboxed=spec.allow_unsandboxed) if runs_code(spec.name) else None
+        task = load_task(spec.name, split=spec.split, size=min(size, spec.limit or size), sandbox=sandbox)
         turns = [[{"role": "user", "content": item.prompt}] for item in task]
         prompts = [render_chat(model.tokenizer, turn) for turn in turns]
-        return BuiltinTask(task, tuple(map(Question, task, prompts)))
+        return BuiltinTask(task, tuple(map(Question, task, prompts)), sandbox)
 
     def score(self, item: Question, text: str) -> dict[str, Any]:
         correct = self.task.score(item.source, text)
@@ -101,6 +105,7 @@ class BuiltinTask:
             "version": VERSIONS[self.task.name],
             "split": self.task.split,
             "references": short_digest(references),
+            "sandbox": None if self.sandbox is None else self.sandbox.record(),
         }
 
 
@@ -117,7 +122,9 @@ def load_eval_task(spec: TaskSpec, model: Checkpoint | Denoiser) -> EvalTask:
     if spec.name in TASKS:
         return BuiltinTask.of(spec, model)
     try:
-        from softdlm.evaluate.benchmarks import load_benchmark  # type: ignore[import-not-found]
+        from softdlm.evaluate.benchmarks import load_benchmark
     except ImportError as error:
         raise UsageError(f"task {spec.name!r} needs pip install 'softdlm[eval]' ({error})") from error
-    return load_benchmark(spec.name, model, data_dir=spec.data_dir, limit=spec.limit)
+    return load_benchmark(
+        spec.name, model, data_dir=spec.data_dir, limit=spec.limit, allow_unsandboxed=spec.allow_unsandboxed
+    )

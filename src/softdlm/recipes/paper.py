@@ -73,6 +73,11 @@ def setting(family: str, task: str, reading: Reading | None = None) -> Setting:
     return Setting(k, lam, eos_policy(like, name), shots, length, chosen, temperature, top_p)
 
 
+def variant(family: str, task: str) -> str:
+    """The benchmark with the prompts of this family: Dream's are other ones, without shots."""
+    return f"{task}-dream" if family == "Dream" and task in DOMAINS else task
+
+
 def eos_policy(family: str, name: str) -> EosWord:
     """EOS last; on HumanEval EOS forbidden and end of turn allowed; Dream as it comes."""
     if family == "Dream":
