@@ -64,7 +64,7 @@ def test_the_recipe_chooses_by_family_and_benchmark(
     models: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake: Any = ModuleType("softdlm.evaluate.benchmarks")
-    fake.load_benchmark = lambda name, model, data_dir=None, limit=None: SimpleNamespace(
+    fake.load_benchmark = lambda name, model, **options: SimpleNamespace(
         items=[SimpleNamespace(id="0", prompt="abc", stop=())],
         max_new_tokens=7,
         eos="allow",

@@ -10,6 +10,7 @@ import pytest
 import softdlm
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.cell import TaskSpec, task_record
+from softdlm.evaluate.sandbox import Outcome, Sandbox
 from softdlm.evaluate.task import EvalItem, EvalTask, load_eval_task
 from softdlm.generation import encode
 from tests.conftest import DATA, IDS
@@ -57,8 +58,10 @@ def test_benchmarks_are_found_by_name(model: Any, monkeypatch: pytest.MonkeyPatc
     fake: Any = ModuleType("softdlm.evaluate.benchmarks")
     asked = []
 
-    def load_benchmark(name: str, model: Any, data_dir: str | None = None, limit: int | None = None) -> Any:
-        asked.append((name, model, data_dir, limit))
+    def load_benchmark(
+        name: str, model: Any, *, data_dir: str | None, limit: int | None, allow_unsandboxed: bool
+    ) -> Any:
+        asked.append((name, model, data_dir, limit, allow_unsandboxed))
         items = [SimpleNamespace(id="0", prompt="Q: 1+1", stop=["Q:"])]
         return SimpleNamespace(
             items=items, max_new_tokens=4, eos="last", score=lambda item, text: {}, protocol=lambda: {"name": name}
@@ -66,9 +69,29 @@ def test_benchmarks_are_found_by_name(model: Any, monkeypatch: pytest.MonkeyPatc
 
     fake.load_benchmark = load_benchmark
     monkeypatch.setitem(sys.modules, "softdlm.evaluate.benchmarks", fake)
-    task = load_eval_task(TaskSpec("gsm8k-strict", limit=7, data_dir=str(tmp_path)), model)
-    assert asked == [("gsm8k-strict", model, str(tmp_path), 7)]
+    task = load_eval_task(TaskSpec("gsm8k-strict", limit=7, data_dir=str(tmp_path), allow_unsandboxed=True), model)
+    assert asked == [("gsm8k-strict", model, str(tmp_path), 7, True)]
     assert task_record(task) == {"name": "gsm8k-strict", "count": 1, "items": task_record(task)["items"]}
+
+
+def test_programs_run_in_a_sandbox_that_is_on_record(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    class Recording(Sandbox):
+        def run(self, program: str, checks: str = "") -> Outcome:
+            ran.append(program)
+            return Outcome("passed", "", 0.0)
+
+    def find(*, allow_unsandboxed: bool) -> Sandbox:
+        assert allow_unsandboxed is True
+        return Recording("bubblewrap")
+
+    monkeypatch.setattr("softdlm.evaluate.task.find_sandbox", find)
+    task = load_eval_task(TaskSpec("mini-code", limit=1, allow_unsandboxed=True), model)
+    assert task.protocol()["sandbox"]["backend"] == "bubblewrap"
+    assert task.score(task.items[0], "return 'nonsense'")["correct"] is True
+    assert "nonsense" in ran[0]
+    assert load_eval_task(TaskSpec("mini-math", limit=1), model).protocol()["sandbox"] is None
 
 
 def test_without_the_extra_the_remedy_is_said(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
