@@ -10,7 +10,7 @@ setup: .venv/ready-dev
 demo: .venv/ready
 	$(BIN)/python examples/harry_potter.py
 	$(BIN)/softdlm compare --max-new-tokens 64 --tokens-per-step 4 \
-		'Jack buys 3 buttons for $$9 each. He had $$73. How much is left?'
+		'Lily has 3 books fewer than Jack, who has 13. She wants 53 books. How many more are needed?'
 	@echo 'That problem was picked because the methods differ. Now 100 held-out ones, not picked:'
 	$(BIN)/softdlm eval --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
 	@echo 'Accuracy against passes: demo/accuracy.png'
