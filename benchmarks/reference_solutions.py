@@ -1,6 +1,6 @@
 """Score every benchmark's own reference solutions through our scoring path: what a perfect model would get.
 
-    python benchmarks/reference_solutions.py --data ../shared/data            # or SOFTDLM_DATA, or the hub
+    python benchmarks/reference_solutions.py --data FOLDER    # or SOFTDLM_DATA, or the hub
     python benchmarks/reference_solutions.py --only mbpp --only mbpp-compat
 
 1319 (flexible), 500 (Math-Verify), 164 and 500 are expected, 499 for mbpp-compat, which leaves out test_setup_code.
