@@ -28,6 +28,7 @@ from softdlm.options import (
     load_model,
     token_ids,
 )
+from softdlm.reproduce.cli import reproduce
 from softdlm.train.cli import train
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def doctor(as_json: Json = False) -> None:
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(results)
+app.command()(reproduce)
 app.add_typer(analyze, name="analyze")
 
 

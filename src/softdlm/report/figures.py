@@ -24,7 +24,9 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "savefig.dpi": 160,
     "svg.hashsalt": "softdlm",
+    "svg.fonttype": "none",
 }
+LEGEND_COLUMNS = 3
 
 
 class Point(NamedTuple):
@@ -40,12 +42,15 @@ Series = Mapping[str, Sequence[Point]]
 """Points by the name in the legend: a method, or "method, variant"."""
 
 
-def accuracy_against_passes(series: Series, file: Path, *, title: str = "", held: Point | None = None) -> None:
+def accuracy_against_passes(
+    series: Series, file: Path, *, title: str = "", held: Point | None = None, mark: str = "", below: bool = False
+) -> None:
     """Accuracy over the mean number of forward passes, few passes to the left.
 
-    `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band.
+    `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band. `below`
+    puts the legend under the axes, for many series.
     """
-    with _figure(file, 1) as (axes,):
+    with _figure(file, 1, mark, legend=len(series) if below else 0) as (axes,):
         if held is not None:
             axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
             axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1)
@@ -53,7 +58,10 @@ def accuracy_against_passes(series: Series, file: Path, *, title: str = "", held
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel="forward passes per answer", ylabel="accuracy, % (95 % interval)", title=title)
-        axes.legend(loc="lower right")
+        if below:
+            axes.figure.legend(loc="outside lower center", ncols=LEGEND_COLUMNS)
+        else:
+            axes.legend(loc="lower right")
 
 
 def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -74,14 +82,40 @@ def _point(row: Mapping[str, Any]) -> Point:
     return Point(row["passes"], row["accuracy"], *row["interval"])
 
 
-def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], ylabel: str) -> None:
-    """Panels side by side with one scale of y, each a title and its series."""
-    with _figure(file, len(panels)) as all_axes:
+def curves(
+    panels: Mapping[str, Series],
+    file: Path,
+    *,
+    xlabels: Sequence[str],
+    ylabel: str,
+    mark: str = "",
+    doubling: bool = False,
+) -> None:
+    """Panels side by side with one scale of y, each a title and its series; `doubling`: x in powers of two."""
+    with _figure(file, len(panels), mark) as all_axes:
         for axes, (title, series), xlabel in zip(all_axes, panels.items(), xlabels, strict=True):
             _draw(axes, series)
             axes.set(title=title, xlabel=xlabel)
+            if doubling:
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:g}")
         all_axes[0].set_ylabel(ylabel)
         all_axes[-1].legend(loc="best")
+
+
+def shares(
+    panels: Mapping[str, Sequence[float]], names: Sequence[str], file: Path, *, coherent: Sequence[int], mark: str = ""
+) -> None:
+    """The probability of each named answer, a panel a method; answers that are not `coherent` are grey and hatched."""
+    with _figure(file, len(panels), mark, width=2.3) as all_axes:
+        for axes, (title, values) in zip(all_axes, panels.items(), strict=True):
+            colours = [LOOKS["slerp"][0] if index in coherent else "#BBBBBB" for index in range(len(names))]
+            hatches = ["" if index in coherent else "///" for index in range(len(names))]
+            bars = axes.barh(list(names), list(values), color=colours, hatch=hatches, edgecolor="#FFFFFF", height=0.7)
+            axes.bar_label(bars, fmt="%.3f", padding=3)
+            axes.set(title=title, xlabel="probability", xlim=(0, 1.3 * max(map(max, panels.values()))))
+            axes.grid(visible=False, axis="y")
+        all_axes[0].invert_yaxis()
 
 
 def _draw(axes: Any, series: Series) -> None:
@@ -130,14 +164,20 @@ def check_format(file: Path) -> None:
 
 
 @contextmanager
-def _figure(file: Path, panels: int) -> Iterator[list[Any]]:
-    """Axes side by side, saved when all is drawn. The file's ending chooses the format."""
+def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: float = 3.6) -> Iterator[list[Any]]:
+    """Axes side by side, saved when all is drawn. The file's ending chooses the format.
+
+    `mark` is written into the picture; `legend` is the number of entries that stand below the axes.
+    """
     check_format(file)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2 if panels == 1 else 3.6 * panels, 3.6), layout="constrained")
+        height = 3.6 + 0.22 * -(-legend // LEGEND_COLUMNS)
+        figure = Figure(figsize=(5.2 if panels == 1 else width * panels, height), layout="constrained")
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+        if mark:
+            figure.suptitle(mark, fontsize=8, color="#B00020", x=0.99, horizontalalignment="right")
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, metadata={"Date": None} if file.suffix in (".svg", ".pdf") else None)

@@ -1,0 +1,120 @@
+"""One HTML page of a reproduction: findings, tables, figures, protocol. Self-contained: nothing is fetched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from softdlm.report.formats import to_html
+
+if TYPE_CHECKING:
+    from softdlm.reproduce.evidence import Finding
+    from softdlm.reproduce.run import Report
+    from softdlm.reproduce.section import Section
+
+TEMPLATE = Path(__file__).parent / "page.html"
+MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not measured": "–"}
+INK = {"#000000": "currentColor", "#dddddd": "var(--line)", "#eeeeee": "var(--band)", "#ffffff": "var(--page)"}
+"""Colours of a figure that follow the page's, so that it can be read on a dark one."""
+
+
+def page(report: Report, figures: Mapping[str, str]) -> str:
+    """`figures`: SVG files by name."""
+    study = report.study
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=escape(f"Soft tokens on {study.title}"),
+        mark=f'<p class="banner">{escape(study.scale.mark)}</p>' if study.scale.mark else "",
+        lead=_lead(report),
+        failed="".join(f'<p class="banner">Not measured: {escape(line)}</p>' for line in report.failed),
+        contents="".join(_contents(report.sections)),
+        counts="".join(_counts(report.findings)),
+        findings="".join(_findings(report.findings)),
+        sections="".join(_section(section, figures) for section in report.sections),
+        protocol="".join(_protocol(report.protocol)),
+    )
+
+
+def _lead(report: Report) -> str:
+    found = report.protocol
+    printed = report.study.printed
+    whose = "" if printed.same else f" The paper did not measure this model; its numbers beside ours are of {printed.model}."
+    work = f"{found['cells']} cells, {found['sample_passes']:,} sample-passes"
+    return escape(f"Measured {found['date']}: {work}. Scale: {report.study.scale.name}.{whose}")
+
+
+def _contents(sections: Sequence[Section]) -> Iterator[str]:
+    names = [("findings", "Findings"), *((each.name, each.title) for each in sections), ("protocol", "Protocol")]
+    return (f'<li><a href="#{escape(name)}">{escape(title)}</a></li>' for name, title in names)
+
+
+def _counts(findings: Sequence[Finding]) -> Iterator[str]:
+    for verdict, sign in MARKS.items():
+        count = sum(each.verdict == verdict for each in findings)
+        if count:
+            yield f'<span class="verdict {_slug(verdict)}">{sign} {count} {escape(verdict)}</span> '
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    for (where, claim), group in groupby(findings, key=lambda each: (each.where, each.claim)):
+        lines = "".join(
+            f'<li><span class="verdict {_slug(each.verdict)}">{MARKS[each.verdict]} {escape(each.verdict)}</span> '
+            f"<b>{escape(each.scope)}</b> <span>{escape(each.evidence)}</span></li>"
+            for each in group
+        )
+        yield f'<div class="claim"><p>{escape(claim)} <small>{escape(where)}</small></p><ul>{lines}</ul></div>'
+
+
+def _section(section: Section, figures: Mapping[str, str]) -> str:
+    drawn = "".join(
+        f"<figure>{inline(figures[each.name], each.name)}<figcaption>{escape(each.caption)}</figcaption></figure>"
+        for each in section.drawings
+        if each.name in figures
+    )
+    return (
+        f'<section id="{escape(section.name)}"><h2>{escape(section.title)}</h2><p>{escape(section.about)}</p>'
+        f"{''.join(map(to_html, section.tables))}{drawn}"
+        f'<p class="note"><b>Measured:</b> {escape(section.measured)}.<br>'
+        f"<b>Not measured:</b> {escape(section.not_measured)}.</p></section>"
+    )
+
+
+def inline(svg: str, name: str) -> str:
+    """A drawing inside the page: without its head, with ids of its own and the page's colours."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", body)
+    for colour, ink in INK.items():
+        body = re.sub(colour, ink, body, flags=re.IGNORECASE)
+    return re.sub(r"<svg ", '<svg role="img" ', body, count=1)
+
+
+def _protocol(value: Mapping[str, Any]) -> Iterator[str]:
+    for name, each in value.items():
+        if isinstance(each, dict | list):
+            lines = "".join(f"<tr><th>{escape(key)}</th><td>{escape(text)}</td></tr>" for key, text in _flat(each))
+            body = f'<div class="scroll"><table class="plain"><tbody>{lines}</tbody></table></div>'
+            yield f"<details><summary>{escape(name.replace('_', ' '))}</summary>{body}</details>"
+        else:
+            yield f"<p>{escape(name.replace('_', ' '))}: {escape(str(each))}</p>"
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as lines; short lists stay whole."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _flat(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value):
+        for index, each in enumerate(value):
+            yield from _flat(each, f"{name}.{index}" if name else str(index))
+    else:
+        yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _slug(text: str) -> str:
+    return text.replace(" ", "-")
