@@ -33,7 +33,8 @@ SLIPS_OF_TABLE_7 = [
     ("Dream", "mbpp", "slerp", "8", 28.09),
 ]
 COUNTS = {
-    "table1": 8, "table2": 144, "table3": 16, "table4": 12, "b1": 4, "table5": 18, "table6": 16, "table7": 144, "table8": 18,
+    "table1": 8, "table2": 144, "table3": 16, "table4": 12, "b1": 4,
+    "table5": 18, "table6": 16, "table7": 144, "table8": 18,
 }  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def test_differences_that_the_text_prints() -> None:
 
 
 def test_the_winners_are_those_of_the_text() -> None:
-    """Lowest divergence everywhere (Tables 4 and 8), multiplicative closer (1), best ablation (5), better aligned (3)."""
+    """Lowest divergence (Tables 4 and 8), multiplicative closer (1), best ablation (5), better aligned (3)."""
     for _, each in pairs("table1"):
         assert each["multiplicative"] < each["additive"]
     for table, better in (("table4", min), ("table8", min), ("table5", max)):

@@ -14,9 +14,8 @@ from softdlm.report.tables import print_titled
 NOTHING = "—"
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "]": "{]}", "—": "---", "–": "--",
-    "λ": r"$\lambda$", "≤": r"$\leq$", "≥": r"$\geq$", "<": r"$<$", ">": r"$>$", "·": r"$\cdot$", "−": r"$-$",
-    "|": r"$|$",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "]": "{]}", "—": "---",
+    "λ": r"$\lambda$", "≤": r"$\leq$", "≥": r"$\geq$", "<": r"$<$", ">": r"$>$", "·": r"$\cdot$", "|": r"$|$",
 }  # fmt: skip
 
 
@@ -122,9 +121,10 @@ def to_latex(table: Table) -> str:
 def _latex_rows(table: Table, twice: list[bool]) -> Iterator[str]:
     before = None
     for row in table.rows:
-        if before is not None and len(row.labels) > 1 and row.labels[0] != before:
+        first, *further = row.labels
+        if before is not None and further and first != before:
             yield r"\midrule"
-        before = row.labels[0]
+        before = first
         words = [latex(label) for label in row.labels]
         for column, cell, both in zip(table.columns, row.cells, twice, strict=True):
             words.append(_latex_cell(column, cell))
@@ -156,14 +156,15 @@ def to_html(table: Table) -> str:
 
 
 def _html_rows(table: Table) -> Iterator[str]:
+    """A first label that repeats is left out, and a rule stands where it changes."""
     before = None
     for row in table.rows:
-        new = len(row.labels) > 1 and row.labels[0] != before
-        words = [row.labels[0] if new or len(row.labels) == 1 else "", *row.labels[1:]]
-        before = row.labels[0]
-        labels = "".join(f"<th>{escape(word)}</th>" for word in words)
+        first, *further = row.labels
+        new = bool(further) and first != before
+        before = first
+        labels = "".join(f"<th>{escape(word)}</th>" for word in (first if new or not further else "", *further))
         cells = "".join(_html_cell(column, cell) for column, cell in zip(table.columns, row.cells, strict=True))
-        yield f'<tr{" class=group" if new else ""}>{labels}{cells}</tr>'
+        yield f"<tr{' class=group' if new else ''}>{labels}{cells}</tr>"
 
 
 def _html_cell(column: Column, cell: Cell) -> str:

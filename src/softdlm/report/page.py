@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from softdlm.reproduce.section import Section
 
 TEMPLATE = Path(__file__).parent / "page.html"
-MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not measured": "–"}
+MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not measured": "·"}
 INK = {"#000000": "currentColor", "#dddddd": "var(--line)", "#eeeeee": "var(--band)", "#ffffff": "var(--page)"}
 """Colours of a figure that follow the page's, so that it can be read on a dark one."""
 
@@ -42,7 +42,8 @@ def page(report: Report, figures: Mapping[str, str]) -> str:
 def _lead(report: Report) -> str:
     found = report.protocol
     printed = report.study.printed
-    whose = "" if printed.same else f" The paper did not measure this model; its numbers beside ours are of {printed.model}."
+    other = f" The paper did not measure this model; its numbers beside ours are of {printed.model}."
+    whose = "" if printed.same else other
     work = f"{found['cells']} cells, {found['sample_passes']:,} sample-passes"
     return escape(f"Measured {found['date']}: {work}. Scale: {report.study.scale.name}.{whose}")
 

@@ -100,9 +100,9 @@ def table7(data: Data) -> list[Table]:
             rows.append(Row((task_title(task), str(n)), mark_best(line, higher=True)))
     singles = {task_title(task): single for task in places if (single := cells.single(task)) is not None}
     shares = {task: Share.of(list(verdicts(single).values())) for task, single in singles.items()}
-    note = "Of what vanilla solves at 1 token a step: " + ", ".join(f"{task} {share} %" for task, share in shares.items())
+    solved = ", ".join(f"{task} {share} %" for task, share in shares.items())
     title = f"Table 7. Recovery of single-token decoding in per cent, {study.title}"
-    notes = (f"{note}.", "Brackets: 95 % intervals (Wilson) over those items.")
+    notes = (f"Vanilla solves at 1 token a step: {solved}.", "Brackets: 95 % intervals (Wilson) over those items.")
     table = _table(data, "table7", title, ("task", "tokens a step"), grids.PAPER_METHODS, rows, places, intervals=False)
     return [_with_notes(table, notes if shares else ())]
 
@@ -141,7 +141,7 @@ def figure2_drawings(data: Data) -> list[Drawing]:
         draw = partial(
             curves, panels, xlabels=["λ", "k"], ylabel=f"{task_title(task)} accuracy, %", mark=data.study.scale.mark
         )
-        caption = f"Figure 2 on {task_title(task)}: SLERP over λ and over k at {data.study.sensitivity_rate} tokens a step."
+        caption = f"{task_title(task)}: SLERP over λ and over k, {data.study.sensitivity_rate} tokens a step."
         drawings.append(Drawing(f"figure2-{task}", caption, draw))
     return drawings
 
@@ -198,7 +198,7 @@ def frontier_drawings(data: Data) -> list[Drawing]:
             accuracy_against_passes, shown, title=task_title(task), held=held, mark=data.study.scale.mark, below=True
         )
         band = " The band is vanilla at one token a step." if held else ""
-        caption = f"Accuracy against forward passes on {task_title(task)}: fixed rates, thresholds, entropy bounds.{band}"
+        caption = f"{task_title(task)}: accuracy against forward passes, by kind of commit rule.{band}"
         drawings.append(Drawing(f"frontier-{task}", caption, draw))
     return drawings
 
@@ -214,7 +214,8 @@ def extras(data: Data) -> list[Table]:
             rows.append(Row((task_title(task), str(n)), line))
     title = f"Extras (beyond the paper). Other published rules: accuracy in per cent, {study.title}"
     table = _table(data, "extras", title, ("task", "tokens a step"), methods, rows, None)
-    return [_with_notes(table, ("Additive is dInfer's smoothing, NormMix DMax's norm rule, each at its own strength.",))]
+    whose = "Additive is dInfer's smoothing, NormMix DMax's norm rule, each at its own strength."
+    return [_with_notes(table, (whose,))]
 
 
 def _table(
@@ -258,8 +259,6 @@ def _sweep(data: Data, task: str, name: str) -> Iterator[tuple[float, Result]]:
 def _rates(cells: Cells, task: str) -> list[Rate]:
     """The rates that a task's cells have, from slow to fast within a kind."""
     found = {
-        (each.protocol["rate"]["name"], each.protocol["rate"]["value"])
-        for each in cells.results
-        if is_of(each, task)
+        (each.protocol["rate"]["name"], each.protocol["rate"]["value"]) for each in cells.results if is_of(each, task)
     }
     return [Rate(name, value) for name, value in sorted(found)]

@@ -18,11 +18,11 @@ Quick = Annotated[bool, typer.Option("--quick", help="A few items of everything:
 Limit = Annotated[int | None, typer.Option(help="At most so many items, prompts and completions of each kind.")]
 Tasks = Annotated[
     str | None,
-    typer.Option(help="mini-math,mini-code for the built-in model, gsm8k,math500,humaneval,mbpp for others, by default."),
+    typer.Option(help="mini-math,mini-code by default for builtin, gsm8k,math500,humaneval,mbpp for others."),
 ]
 Chat = Annotated[
     bool | None,
-    typer.Option("--chat/--raw", help="Controlled prompts in the chat template (default of builtin) or raw (of others)."),
+    typer.Option("--chat/--raw", help="Controlled prompts in the chat template (builtin) or raw (others)."),
 ]
 Readings = Annotated[str | None, typer.Option(help="Of Dream: dream-dllm (default) or dream-greedy.")]
 SensitivityRate = Annotated[int, typer.Option(help="Tokens a step in Figure 2, which does not say: 2, or 4.")]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from softdlm.evaluate.metrics import Mean, holm, mcnemar
 from softdlm.evaluate.summary import Result
-from softdlm.reproduce.data import paired
+from softdlm.reproduce.data import Data, paired
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 LEVEL = 0.05
+LEAST = 6
+"""Items below which nothing is decided: all of one sign would still be chance at 5 % (2 / 2^5)."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,11 @@ class Sign:
 
     sign: int
     words: str
+
+
+Signs = Sequence[Sign]
+Decide = Callable[[Data], Iterator[tuple[str, Signs]]]
+"""Scope and comparisons, once for each scope that a claim is decided on."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,10 @@ def conclude(signs: Sequence[Sign]) -> Verdict:
 
 
 def positive(values: Sequence[float], words: str, digits: int = 3, weights: Sequence[float] | None = None) -> Sign:
-    """Whether a mean over items is above 0, by its bootstrap interval; fewer than two items decide nothing."""
+    """Whether a mean over items is above 0, by its bootstrap interval; too few items decide nothing."""
     mean = Mean.of(values, weights)
-    if mean.low is None or mean.high is None:
-        return Sign(0, f"{words} {mean.value:+.{digits}f} (one item)")
+    if mean.low is None or mean.high is None or mean.items < LEAST:
+        return Sign(0, f"{words} {mean.value:+.{digits}f} (only {mean.items})")
     sign = 1 if mean.low > 0 else -1 if mean.high < 0 else 0
     return Sign(sign, f"{words} {mean.value:+.{digits}f} [{mean.low:+.{digits}f}, {mean.high:+.{digits}f}]")
 

@@ -56,7 +56,8 @@ class Experiment:
     def _not_measured(self, data: Data) -> str:
         missing = [*data.missing.get(self.name, ()), *data.missing.get(self.analysis or "", ())]
         places = data.study.places(*self.benchmarks)
-        stood_for = [f"{task_title(name)} itself ({task} takes its place)" for task, name in places.items() if task != name]
+        pairs = [(task, task_title(name)) for task, name in places.items() if task != name]
+        stood_for = [f"{name} itself ({task} takes its place)" for task, name in pairs]
         left = [task_title(name) for name in self.benchmarks if name not in places.values()]
         printed = data.study.printed
         others = [name for name in self.models if not (printed.same and name == printed.model)]
@@ -96,7 +97,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "table5", "Table 5: interpolation and norm",
-        "SLERP at the [MASK] norm and at the candidates' norm, and linear interpolation at the [MASK] norm (appendix B.2).",
+        "SLERP at the [MASK] norm and at the candidates' norm; linear interpolation at the [MASK] norm (appendix B.2).",
         accuracy.table5, grids=grids.table5, benchmarks=grids.ABLATED, models=("Dream", "LLaDA", "LLaDA-1.5"),
     ),
     Experiment(

@@ -39,7 +39,7 @@ def figure1(data: Data) -> list[Table]:
                 Row((method_title(method),), tuple(Cell(value) for value in (*values, 1 - sum(values))))
                 for method, values in row.probability.items()
             ),
-            (_reading(data), "Sequential: mean over all orders. The paper shows Figure 1 as a picture, without numbers."),
+            (_reading(data), "Sequential: mean over all orders. The paper's figure has no numbers in its text."),
             data.study.scale.mark,
         )
         for row in data.rows("joint")
@@ -53,7 +53,7 @@ def figure1_drawings(data: Data) -> list[Drawing]:
         draw = partial(
             shares, panels, row.combinations, coherent=[0, len(row.combinations) - 1], mark=data.study.scale.mark
         )
-        caption = "Figure 1: the coherent answers in blue, the mixed ones hatched; what is missing to 1 is on other answers."
+        caption = "The coherent answers in blue, the mixed ones hatched; what is missing to 1 is on other answers."
         drawings.append(Drawing("figure1", caption, draw))
     return drawings
 
@@ -170,7 +170,7 @@ def table4(data: Data) -> list[Table]:
         BOOTSTRAP.format("prompts"),
         *paper_notes(study, None, True),
     )
-    title = f"Table 4. Reverse KL of the factorised prediction to the order-averaged sequential reference, {study.title}"
+    title = f"Table 4. Reverse KL of the factorised prediction to the sequential reference, {study.title}"
     return [Table("table4", title, ("method",), columns, tuple(lines), notes, study.scale.mark)]
 
 
@@ -180,9 +180,10 @@ def table8(data: Data) -> list[Table]:
     for task, rows in data.by_task("completions").items():
         long = [row for row in rows if row.lengths]
         methods = list(rows[0].reverse_kl)
+        printed = [study.printed.value("table8", places[task], method) for method in methods]
         cells = [
-            mean_cell([fmean(row.reverse_kl[method]) for row in long], study.printed.value("table8", places[task], method))
-            for method in methods
+            mean_cell([fmean(row.reverse_kl[method]) for row in long], value)
+            for method, value in zip(methods, printed, strict=True)
         ]
         counts = (Cell(len(long)), Cell(sum(len(row.lengths) for row in long)))
         lines.append(Row((task_title(task),), (*mark_best(cells, higher=False), *counts)))
@@ -206,9 +207,9 @@ def agreement(data: Data) -> list[Table]:
             lines.append(Row(label, (*(Cell(_per_cent(value)) for value in values), Cell(found.items))))
     columns = ("settled", "changed", "reordered", "earlier", "later")
     notes = (
-        "At 4 tokens a step. Settled: open positions whose best token is already the final one; changed: whose best token"
-        " is another in the next pass. Reordered: items whose commits differ from vanilla's; earlier and later: positions"
-        " committed in an earlier or later pass than by vanilla.",
+        "At 4 tokens a step. Settled: open positions whose best token is already the final one.",
+        "Changed: open positions whose best token is another in the next pass.",
+        "Reordered: items whose commits differ from vanilla's; earlier, later: positions committed in another pass.",
     )
     title = f"Agreement along a decode (beyond the paper), per cent, {data.study.title}"
     made = (*(Column(name) for name in columns), Column("items"))

@@ -152,7 +152,8 @@ def write(report: Report, data: Data, out: Path, name: str) -> list[Path]:
             file = out / "data" / f"{section.name}.json"
             write_whole(file, _section_record(report, data, section))
             written.append(file)
-        for stem, value in (("findings", _findings_record(report)), ("cells", _cells_record(data)), ("protocol", report.protocol)):
+        whole = {"findings": _findings_record(report), "cells": _cells_record(data), "protocol": report.protocol}
+        for stem, value in whole.items():
             write_whole(out / "data" / f"{stem}.json", value)
             written.append(out / "data" / f"{stem}.json")
         figures = {file.stem: file.read_text(encoding="utf-8") for file in written if file.suffix == ".svg"}

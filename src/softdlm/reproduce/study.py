@@ -148,7 +148,8 @@ class Study:
         found = {}
         for task in self.tasks:
             domain = domain_of(task)
-            like = [name for name in benchmarks if name == task or (task in STAND_INS and paper.DOMAINS[name] == domain)]
+            stands = task in STAND_INS
+            like = [name for name in benchmarks if name == task or (stands and paper.DOMAINS[name] == domain)]
             if like:
                 found[task] = like[0]
         return found
