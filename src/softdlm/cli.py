@@ -28,7 +28,7 @@ from softdlm.options import (
     load_model,
     token_ids,
 )
-from softdlm.reproduce.cli import reproduce
+from softdlm.reproduce.cli import redraw, reproduce
 from softdlm.train.cli import train
 
 if TYPE_CHECKING:
@@ -204,6 +204,7 @@ app.command()(train)
 app.command("eval")(evaluate)
 app.command()(results)
 app.command()(reproduce)
+app.command()(redraw)
 app.add_typer(analyze, name="analyze")
 
 

@@ -100,5 +100,6 @@ def test_the_terminal_has_it_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_table_without_rows_is_its_title_and_notes() -> None:
     empty = Table("t", "Nothing", ("a",), (Column("x"),), (), ("no data",))
+    assert to_csv(Table("t", "Nothing", ("a",), (Column("x"),), (), mark="quick")) == "a,x,run\n,,quick\n"
     assert to_markdown(empty) == "**Nothing**\n\n- no data\n"
     assert "<table>" not in to_html(empty)

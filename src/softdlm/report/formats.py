@@ -68,6 +68,8 @@ def to_csv(table: Table) -> str:
     for row in table.rows:
         values = [value for index, cell in enumerate(row.cells) for value in _values(table, index, cell)]
         writer.writerow([*row.labels, *values, *([table.mark] if table.mark else [])])
+    if table.mark and not table.rows:
+        writer.writerow([*[""] * (len(table.heads) + len(names)), table.mark])
     return text.getvalue()
 
 
@@ -152,7 +154,7 @@ def to_html(table: Table) -> str:
     body = "".join(_html_rows(table))
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
     grid = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-    return f'<h4 id="{escape(table.name)}">{escape(table.title)}{mark}</h4>{grid if table.rows else ""}{notes}'
+    return f"<h4>{escape(table.title)}{mark}</h4>{grid if table.rows else ''}{notes}"
 
 
 def _html_rows(table: Table) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One HTML page of a reproduction: findings, tables, figures, protocol. Self-contained: nothing is fetched."""
+"""A report on disk: tables, figures, and one HTML page with all of it that fetches nothing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from softdlm.report.formats import to_html
-
-if TYPE_CHECKING:
-    from softdlm.reproduce.evidence import Finding
-    from softdlm.reproduce.run import Report
-    from softdlm.reproduce.section import Section
+from softdlm.report.document import Finding, Report, Section
+from softdlm.report.formats import to_csv, to_html, to_latex, to_markdown
 
 TEMPLATE = Path(__file__).parent / "page.html"
 MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not measured": "·"}
@@ -23,29 +19,37 @@ INK = {"#000000": "currentColor", "#dddddd": "var(--line)", "#eeeeee": "var(--ba
 """Colours of a figure that follow the page's, so that it can be read on a dark one."""
 
 
+def write(report: Report, out: Path, name: str, *, figures: bool = True) -> Path:
+    """Tables in three formats, figures, and the page, which is returned."""
+    for folder in ("tables", "figures") if figures else ("tables",):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for section in report.sections:
+        for table in section.tables:
+            for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+                (out / "tables" / f"{table.name}.{ending}").write_text(text, encoding="utf-8")
+        for drawing in section.drawings if figures else ():
+            file = out / "figures" / f"{drawing.name}.svg"
+            drawing.draw(file, report.mark)
+            drawn[drawing.name] = file.read_text(encoding="utf-8")
+    file = out / f"{name}.html"
+    file.write_text(page(report, drawn), encoding="utf-8")
+    return file
+
+
 def page(report: Report, figures: Mapping[str, str]) -> str:
-    """`figures`: SVG files by name."""
-    study = report.study
+    """`figures`: SVG by name."""
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=escape(f"Soft tokens on {study.title}"),
-        mark=f'<p class="banner">{escape(study.scale.mark)}</p>' if study.scale.mark else "",
-        lead=_lead(report),
-        failed="".join(f'<p class="banner">Not measured: {escape(line)}</p>' for line in report.failed),
+        title=escape(report.title),
+        mark=f'<p class="banner">{escape(report.mark)}</p>' if report.mark else "",
+        lead=escape(report.lead),
+        failed="".join(f'<p class="banner">Failed: {escape(line)}</p>' for line in report.failed),
         contents="".join(_contents(report.sections)),
         counts="".join(_counts(report.findings)),
         findings="".join(_findings(report.findings)),
         sections="".join(_section(section, figures) for section in report.sections),
         protocol="".join(_protocol(report.protocol)),
     )
-
-
-def _lead(report: Report) -> str:
-    found = report.protocol
-    printed = report.study.printed
-    other = f" The paper did not measure this model; its numbers beside ours are of {printed.model}."
-    whose = "" if printed.same else other
-    work = f"{found['cells']} cells, {found['sample_passes']:,} sample-passes"
-    return escape(f"Measured {found['date']}: {work}. Scale: {report.study.scale.name}.{whose}")
 
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from softdlm.evaluate.cell import Rate
 from softdlm.evaluate.metrics import Share, mcnemar
 from softdlm.evaluate.summary import Result
-from softdlm.report.figures import Point, accuracy_against_passes, curves
+from softdlm.report.document import Drawing
+from softdlm.report.figures import Point
 from softdlm.report.table import Cell, Column, Row, Table, mark_best
 from softdlm.reproduce import grids
 from softdlm.reproduce.data import Cells, Data, effort, is_of, paired, verdicts
-from softdlm.reproduce.section import Drawing
 from softdlm.reproduce.study import task_title
 from softdlm.reproduce.words import INTERVAL, items_note, method_title, paper_notes, strength_note
 
@@ -138,11 +137,9 @@ def figure2_drawings(data: Data) -> list[Drawing]:
             ends = sorted({points[0].x, points[-1].x}) if points else []
             flat = {"vanilla": [_point(bare, x) for x in ends]} if bare else {}
             panels[title] = flat | {"slerp": points}
-        draw = partial(
-            curves, panels, xlabels=["λ", "k"], ylabel=f"{task_title(task)} accuracy, %", mark=data.study.scale.mark
-        )
         caption = f"{task_title(task)}: SLERP over λ and over k, {data.study.sensitivity_rate} tokens a step."
-        drawings.append(Drawing(f"figure2-{task}", caption, draw))
+        labels = {"xlabels": ["λ", "k"], "ylabel": f"{task_title(task)} accuracy, %"}
+        drawings.append(Drawing(f"figure2-{task}", caption, "curves", {"panels": panels, **labels}))
     return drawings
 
 
@@ -159,9 +156,9 @@ def table2_drawings(data: Data) -> list[Drawing]:
         }
         for task in data.study.places(*grids.MAIN)
     }
-    labels = ["tokens a step"] * len(panels)
-    draw = partial(curves, panels, xlabels=labels, ylabel="accuracy, %", doubling=True, mark=data.study.scale.mark)
-    return [Drawing("table2", "Table 2 as curves, with 95 % intervals.", draw)]
+    labels = {"xlabels": ["tokens a step"] * len(panels), "ylabel": "accuracy, %", "doubling": True}
+    caption = "Table 2 as curves, with 95 % intervals."
+    return [Drawing("table2", caption, "curves", {"panels": panels, **labels})] if panels else []
 
 
 def frontier(data: Data) -> list[Table]:
@@ -194,12 +191,10 @@ def frontier_drawings(data: Data) -> list[Drawing]:
         single = cells.single(task)
         held = None if single is None else _point(single, effort(single).passes)
         shown = {name: points for name, points in series.items() if points}
-        draw = partial(
-            accuracy_against_passes, shown, title=task_title(task), held=held, mark=data.study.scale.mark, below=True
-        )
+        arguments = {"series": shown, "title": task_title(task), "held": held, "below": True}
         band = " The band is vanilla at one token a step." if held else ""
         caption = f"{task_title(task)}: accuracy against forward passes, by kind of commit rule.{band}"
-        drawings.append(Drawing(f"frontier-{task}", caption, draw))
+        drawings.append(Drawing(f"frontier-{task}", caption, "passes", arguments))
     return drawings
 
 

@@ -33,6 +33,7 @@ DataDir = Annotated[str | None, typer.Option(help="Folder of the benchmarks' fil
 Unsandboxed = Annotated[
     bool, typer.Option("--allow-unsandboxed", help="Where there is no sandbox, run generated code without one.")
 ]
+NoFigures = Annotated[bool, typer.Option("--no-figures", help="Without matplotlib; softdlm redraw adds them.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of results; what it holds is not measured again.")]
 
 
@@ -42,10 +43,11 @@ def reproduce(
     table6_items: AdaptiveItems = "first-500", max_new_tokens: NewTokens = None, data_dir: DataDir = None,
     allow_unsandboxed: Unsandboxed = False, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, batch_size: BatchSize = None,
-    as_json: Json = False,
+    no_figures: NoFigures = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure the paper's tables and figures on a model, and write a report; stopped, the same command goes on."""
     from softdlm.report.figures import check_format
+    from softdlm.report.page import write
     from softdlm.report.screen import Screen
     from softdlm.reproduce import run
     from softdlm.reproduce.experiments import select
@@ -53,7 +55,8 @@ def reproduce(
 
     chosen = select(what)
     folder = out or Path("reproduction-quick" if quick else "reproduction")
-    check_format(folder / "figure.svg")
+    if not no_figures:
+        check_format(folder / "figure.svg")
     ends = None if eos_ids is None else tuple(token_ids(eos_ids, "--eos-ids"))
     study = Study.of(
         model,
@@ -81,10 +84,25 @@ def reproduce(
         raise typer.Exit(130) from None
     report = run.conclude(data, chosen, failed)
     name = "report" if "all" in what else "-".join(each.name for each in chosen)
-    written = run.write(report, data, folder, name)
-    _show(report, written[-1], as_json)
+    run.write_data(report, data, folder, name)
+    _show(report, write(report, folder, name, figures=not no_figures), as_json)
     if failed:
         raise typer.Exit(1)
+
+
+def redraw(
+    data: Annotated[Path, typer.Argument(help="data/report.json of a reproduction.")],
+    out: Annotated[Path | None, typer.Option(help="Where to; the reproduction's own folder by default.")] = None,
+) -> None:
+    """Write a reproduction's tables, figures and page again from its data; measures nothing."""
+    from softdlm.report.document import Report
+    from softdlm.report.figures import check_format
+    from softdlm.report.page import write
+
+    report = Report.read(data)
+    folder = out or data.absolute().parent.parent
+    check_format(folder / "figure.svg")
+    print(f"Report: {write(report, folder, data.stem)}")
 
 
 def _run_cells(plan: Any, out: Path, executor: Any) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from softdlm.evaluate.metrics import Mean, holm, mcnemar
 from softdlm.evaluate.summary import Result
+from softdlm.report.document import Finding, Verdict
 from softdlm.reproduce.data import Data, paired
 
-Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 LEVEL = 0.05
 LEAST = 6
 """Items below which nothing is decided: all of one sign would still be chance at 5 % (2 / 2^5)."""
@@ -27,17 +26,6 @@ class Sign:
 Signs = Sequence[Sign]
 Decide = Callable[[Data], Iterator[tuple[str, Signs]]]
 """Scope and comparisons, once for each scope that a claim is decided on."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    claim: str
-    where: str
-    """The table or figure it is from."""
-    scope: str
-    """The task, or what else it was decided on."""
-    verdict: Verdict
-    evidence: str
 
 
 def conclude(signs: Sequence[Sign]) -> Verdict:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from softdlm.errors import UsageError
 from softdlm.evaluate.grid import Grid
 from softdlm.recipes.numbers import MODELS
+from softdlm.report.document import Drawing, Section
 from softdlm.report.table import Table
 from softdlm.reproduce import accuracy, grids, mechanism
 from softdlm.reproduce.data import Data
-from softdlm.reproduce.section import Drawing, Section
 from softdlm.reproduce.study import Study, task_title
 
 

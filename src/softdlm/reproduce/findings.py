@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from softdlm.report.document import Finding
 from softdlm.reproduce import claims_cells as cells
 from softdlm.reproduce import claims_rows as rows
 from softdlm.reproduce.data import Data
-from softdlm.reproduce.evidence import Decide, Finding, finding
+from softdlm.reproduce.evidence import Decide, finding
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 from softdlm.analysis.agreement import summarise as summarise_agreement
 from softdlm.evaluate.metrics import Mean
-from softdlm.report.figures import shares
+from softdlm.report.document import Drawing
 from softdlm.report.table import Cell, Column, Row, Table, mark_best
 from softdlm.reproduce.data import Data
-from softdlm.reproduce.section import Drawing
 from softdlm.reproduce.study import task_title
 from softdlm.reproduce.words import BOOTSTRAP, method_title, paper_notes
 
@@ -47,14 +45,14 @@ def figure1(data: Data) -> list[Table]:
 
 
 def figure1_drawings(data: Data) -> list[Drawing]:
+    caption = "The coherent answers in blue, the mixed ones hatched; what is missing to 1 is on other answers."
     drawings = []
     for row in data.rows("joint"):
         panels = {method_title(name): row.probability[name] for name in SHOWN if name in row.probability}
-        draw = partial(
-            shares, panels, row.combinations, coherent=[0, len(row.combinations) - 1], mark=data.study.scale.mark
+        ends = [0, len(row.combinations) - 1]
+        drawings.append(
+            Drawing("figure1", caption, "shares", {"panels": panels, "names": row.combinations, "coherent": ends})
         )
-        caption = "The coherent answers in blue, the mixed ones hatched; what is missing to 1 is on other answers."
-        drawings.append(Drawing("figure1", caption, draw))
     return drawings
 
 

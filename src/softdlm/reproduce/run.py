@@ -1,4 +1,4 @@
-"""Carry a study out: cells, then analyses, then tables, figures, findings and the report. Stopped, it goes on."""
+"""Carry a study out: cells, then analyses, then the report as a value. Stopped, it goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,13 @@ from softdlm.evaluate.grid import Finder, Plan, join, plans
 from softdlm.evaluate.journal import MANIFEST, read_manifest, write_whole, writing
 from softdlm.evaluate.run import bar, hardware, versions
 from softdlm.evaluate.summary import Result, rows
-from softdlm.report.formats import to_csv, to_latex, to_markdown
+from softdlm.report.document import Report
 from softdlm.report.screen import Screen
 from softdlm.reproduce.analyses import ANALYSES
 from softdlm.reproduce.data import Cells, Data, effort
-from softdlm.reproduce.evidence import Finding
 from softdlm.reproduce.experiments import Experiment
 from softdlm.reproduce.findings import findings
 from softdlm.reproduce.mechanism import rows_record
-from softdlm.reproduce.section import Section
 from softdlm.reproduce.study import Study
 
 CELLS, ROWS = "cells", "rows"
@@ -36,16 +33,6 @@ CELLS, ROWS = "cells", "rows"
 BULKY = ("agreement",)
 """Analyses whose rows stay in their own files."""
 RunCells = Callable[[Plan, Path, LocalExecutor], list[str]]
-
-
-@dataclass(frozen=True)
-class Report:
-    study: Study
-    sections: tuple[Section, ...]
-    findings: tuple[Finding, ...]
-    protocol: dict[str, Any]
-    """Every setting, the versions and the machine."""
-    failed: tuple[str, ...]
 
 
 def measure(
@@ -101,103 +88,64 @@ def _unfinished(plan: Plan, cells: Cells) -> list[str]:
 
 def conclude(data: Data, experiments: Sequence[Experiment], failed: Sequence[str]) -> Report:
     """The report as a value, a function of what was measured."""
-    names = [each.name for each in experiments]
+    study, found = data.study, protocol(data)
+    work = f"Measured {found['date']}: {found['cells']} cells, {found['sample_passes']:,} sample-passes."
+    other = f" The paper did not measure this model; its numbers beside ours are of {study.printed.model}."
     return Report(
-        data.study,
+        f"Soft tokens on {study.title}",
+        work + ("" if study.printed.same else other),
+        study.scale.mark,
         tuple(each.section(data) for each in experiments),
-        tuple(findings(data, names)),
-        protocol(data),
+        tuple(findings(data, [each.name for each in experiments])),
+        found,
         tuple(failed),
     )
 
 
 def protocol(data: Data) -> dict[str, Any]:
     """Settings, versions, machine, and the work done in sample-passes."""
-    results = {each.folder.name: each for cells in data.cells.values() for each in cells.results}
-    comparisons = {each.comparison: each for each in results.values()}
+    results = _once(data)
     settings = {
         each.labels["task"]: {**each.protocol["decoding"], "count": each.protocol["task"]["count"]}
-        for each in comparisons.values()
+        for each in {each.comparison: each for each in results}.values()
     }
-    sessions = [each for result in results.values() for each in read_manifest(result.folder)["sessions"]]
+    sessions = [each for result in results for each in read_manifest(result.folder)["sessions"]]
     return {
         "date": date.today().isoformat(),
+        "cells": len(results),
+        "sample_passes": sum(effort(each).forwards for each in results),
+        "decoding_seconds": round(sum(effort(each).seconds for each in results), 1),
         "study": data.study.record(),
         "decoding": settings,
         "analyses": {name: [each.settings for each in found] for name, found in data.analyses.items()},
         "versions": {"softdlm": __version__, "python": platform.python_version(), **versions()},
         "hardware": hardware(),
         "measured_on": sorted({str(each.get("hardware")) for each in sessions}),
-        "cells": len(results),
-        "sample_passes": sum(effort(each).forwards for each in results.values()),
-        "decoding_seconds": round(sum(effort(each).seconds for each in results.values()), 1),
     }
 
 
-def write(report: Report, data: Data, out: Path, name: str) -> list[Path]:
-    """Tables in three formats, figures, data, and the HTML report; returns what was written."""
-    from softdlm.report.page import page
-
-    written = []
-    with writing(out):
-        for folder in ("tables", "figures", "data"):
-            (out / folder).mkdir(parents=True, exist_ok=True)
-        for section in report.sections:
-            for table in section.tables:
-                for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-                    written.append(_save(out / "tables" / f"{table.name}.{ending}", text))
-            for drawing in section.drawings:
-                drawing.draw(file=out / "figures" / f"{drawing.name}.svg")
-                written.append(out / "figures" / f"{drawing.name}.svg")
-            file = out / "data" / f"{section.name}.json"
-            write_whole(file, _section_record(report, data, section))
-            written.append(file)
-        whole = {"findings": _findings_record(report), "cells": _cells_record(data), "protocol": report.protocol}
-        for stem, value in whole.items():
-            write_whole(out / "data" / f"{stem}.json", value)
-            written.append(out / "data" / f"{stem}.json")
-        figures = {file.stem: file.read_text(encoding="utf-8") for file in written if file.suffix == ".svg"}
-        written.append(_save(out / f"{name}.html", page(report, figures)))
-    return written
+def _once(data: Data) -> list[Result]:
+    """Every cell once, whichever experiments share it."""
+    return list({each.folder.name: each for cells in data.cells.values() for each in cells.results}.values())
 
 
-def _save(file: Path, text: str) -> Path:
-    file.write_text(text, encoding="utf-8")
-    return file
+def write_data(report: Report, data: Data, out: Path, name: str) -> None:
+    """Everything that tables, figures and page are made of, and what that was made of in turn, small enough to keep."""
+    folder = out / "data"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{name}.json", report.record())
+        write_whole(folder / "cells.json", {"mark": report.mark, "cells": _cells_record(data)})
+        for analysed in data.analyses:
+            if analysed not in BULKY:
+                rows = {"mark": report.mark, "rows": rows_record(data.rows(analysed))}
+                write_whole(folder / f"{analysed}.json", rows)
 
 
-def _section_record(report: Report, data: Data, section: Section) -> dict[str, Any]:
-    return {
-        "scale": report.study.scale.name,
-        "mark": report.study.scale.mark,
-        "experiment": section.name,
-        "title": section.title,
-        "measured": section.measured,
-        "not_measured": section.not_measured,
-        "tables": [table.record() for table in section.tables],
-        "rows": {
-            name: rows_record(data.rows(name))
-            for name in data.analyses
-            if name not in BULKY and name == _analysis_of(section.name)
-        },
-    }
-
-
-def _analysis_of(name: str) -> str | None:
-    from softdlm.reproduce.experiments import EXPERIMENTS
-
-    return next(each.analysis for each in EXPERIMENTS if each.name == name)
-
-
-def _findings_record(report: Report) -> dict[str, Any]:
-    return {"mark": report.study.scale.mark, "findings": [asdict(each) for each in report.findings]}
-
-
-def _cells_record(data: Data) -> dict[str, Any]:
+def _cells_record(data: Data) -> list[dict[str, Any]]:
     """Every cell once, with its verdicts in the order of the sorted item ids."""
-    results = {each.folder.name: each for cells in data.cells.values() for each in cells.results}
-    strings = {
-        key: "".join("01"[each.samples[item].correct] for item in sorted(each.samples)) for key, each in results.items()
+    results = _once(data)
+    verdicts = {
+        each.folder.name: "".join("01"[each.samples[item].correct] for item in sorted(each.samples)) for each in results
     }
-    found = [{**row, "verdicts": strings[row["cell"]]} for row in rows(list(results.values()))]
-    return {"mark": data.study.scale.mark, "cells": found}
+    return [{**row, "verdicts": verdicts[row["cell"]]} for row in rows(results)]
