@@ -84,8 +84,8 @@ def test_html_escapes_and_shows_the_papers_number_small() -> None:
     text = to_html(TABLE)
     assert "Accuracy, [MASK] &amp; more" in text
     assert '<span class="mark">quick run</span>' in text
-    assert '<td class="n best"><b>96.1</b> <small>[94.7, 97.1]</small> <small>p 8e-11</small>' in text
-    assert '<small class="paper">paper 73.20</small>' in text
+    assert '<td class="n"><b>96.1</b> <small>[94.7, 97.1]</small>' in text
+    assert '<small class="below">p 8e-11 · <i>paper 73.20</i></small>' in text
     assert text.count("mini-math") == 1  # said once for its rows
     assert text.count("class=group") == 2
 

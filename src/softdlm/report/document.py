@@ -30,11 +30,14 @@ class Drawing:
             shares(file=file, mark=mark, **self.arguments)
         elif self.kind == "curves":
             panels = {title: _series(series) for title, series in self.arguments["panels"].items()}
-            curves(file=file, mark=mark, **{**self.arguments, "panels": panels})
+            curves(file=file, mark=mark, **{**self.arguments, "panels": panels, "held": self._held()})
         else:
-            held = self.arguments["held"]
-            pointed = {"series": _series(self.arguments["series"]), "held": None if held is None else Point(*held)}
+            pointed = {"series": _series(self.arguments["series"]), "held": self._held()}
             accuracy_against_passes(file=file, mark=mark, **{**self.arguments, **pointed})
+
+    def _held(self) -> Point | None:
+        held = self.arguments.get("held")
+        return None if held is None else Point(*held)
 
 
 def _series(series: dict[str, Any]) -> dict[str, list[Point]]:

@@ -12,6 +12,8 @@ from softdlm.errors import UsageError
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
 """Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
+LABELS = {"euclidean": "Euclidean", "slerp": "SLERP"}
+"""What a legend says for a name."""
 MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
 DASHES = ("-", ":", "--", "-.")
 STYLE: dict[Any, Any] = {
@@ -19,6 +21,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#DDDDDD",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
@@ -27,6 +30,8 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
 }
 LEGEND_COLUMNS = 3
+BESIDE = 2.0
+"""Points between series at the same x."""
 
 
 class Point(NamedTuple):
@@ -51,9 +56,7 @@ def accuracy_against_passes(
     puts the legend under the axes, for many series.
     """
     with _figure(file, 1, mark, legend=len(series) if below else 0) as (axes,):
-        if held is not None:
-            axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
-            axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1)
+        _band(axes, held)
         _draw(axes, series)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -90,15 +93,20 @@ def curves(
     ylabel: str,
     mark: str = "",
     doubling: bool = False,
+    held: Point | None = None,
 ) -> None:
-    """Panels side by side with one scale of y, each a title and its series; `doubling`: x in powers of two."""
+    """Panels side by side with one scale of y, each a title and its series; `doubling`: x in powers of two.
+
+    `held` is vanilla where it does not depend on x: a band in every panel.
+    """
     with _figure(file, len(panels), mark) as all_axes:
         for axes, (title, series), xlabel in zip(all_axes, panels.items(), xlabels, strict=True):
+            _band(axes, held, "vanilla")
             _draw(axes, series)
             axes.set(title=title, xlabel=xlabel)
             if doubling:
                 axes.set_xscale("log", base=2)
-                axes.xaxis.set_major_formatter("{x:g}")
+            _ticks(axes, series)
         all_axes[0].set_ylabel(ylabel)
         all_axes[-1].legend(loc="best")
 
@@ -118,18 +126,36 @@ def shares(
         all_axes[0].invert_yaxis()
 
 
+def _band(axes: Any, held: Point | None, label: str | None = None) -> None:
+    if held is not None:
+        axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
+        axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1, label=label)
+
+
+def _ticks(axes: Any, series: Series) -> None:
+    """At the measured values, and nowhere else."""
+    values = sorted({point.x for points in series.values() for point in points})
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+
+
 def _draw(axes: Any, series: Series) -> None:
+    """Series stand a little beside each other, so that intervals at the same x can be told apart."""
+    from matplotlib.transforms import ScaledTranslation
+
     looks = _looks(series)
-    for name, points in series.items():
+    for index, (name, points) in enumerate(series.items()):
         colour, marker, dash = looks[name]
         ordered = sorted(points)
+        aside = (index - (len(series) - 1) / 2) * BESIDE / 72
+        method, comma, variant = name.partition(", ")
         below = [point.percent - point.low for point in ordered]
         above = [point.high - point.percent for point in ordered]
-        axes.errorbar(
+        drawn = axes.errorbar(
             [point.x for point in ordered],
             [point.percent for point in ordered],
             yerr=[below, above],
-            label=name,
+            label=LABELS.get(method, method) + comma + variant,
             color=colour,
             marker=marker,
             linestyle=dash,
@@ -138,6 +164,9 @@ def _draw(axes: Any, series: Series) -> None:
             elinewidth=0.8,
             capsize=2,
         )
+        shift = ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
+        for artist in drawn.get_children():  # only now, so that the axes know where the points are
+            artist.set_transform(artist.get_transform() + shift)
 
 
 def _looks(names: Iterable[str]) -> dict[str, tuple[str, str, str]]:

@@ -171,8 +171,9 @@ def _html_rows(table: Table) -> Iterator[str]:
 
 def _html_cell(column: Column, cell: Cell) -> str:
     value = escape(number(cell.value, column.digits))
-    parts = [f"<b>{value}</b>" if cell.best else value]
-    parts += [f"<small>{escape(part)}</small>" for part in (interval(cell, column.digits), cell.note) if part]
-    if cell.paper is not None:
-        parts.append(f'<small class="paper">paper {number(cell.paper, column.paper_digits)}</small>')
-    return f'<td class="n{" best" if cell.best else ""}">{" ".join(parts)}</td>'
+    paper = "" if cell.paper is None else f"<i>paper {number(cell.paper, column.paper_digits)}</i>"
+    below = " · ".join(part for part in (escape(cell.note), paper) if part)
+    words = [f"<b>{value}</b>" if cell.best else value]
+    words += [f"<small>{escape(interval(cell, column.digits))}</small>"] if cell.low is not None else []
+    words += [f'<small class="below">{below}</small>'] if below else []
+    return f'<td class="n">{" ".join(words)}</td>'

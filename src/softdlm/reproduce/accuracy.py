@@ -16,13 +16,13 @@ from softdlm.reproduce.study import task_title
 from softdlm.reproduce.words import INTERVAL, items_note, method_title, paper_notes, strength_note
 
 
-def accuracy(result: Result | None, vanilla: Result | None = None, paper: float | None = None) -> Cell:
-    """Per cent solved; with a p-value where vanilla's cell is another one."""
+def accuracy(result: Result | None, base: Result | None = None, paper: float | None = None) -> Cell:
+    """Per cent solved; with a p-value against another cell, that of the table's first column."""
     if result is None:
         return Cell(paper=paper)
     share = Share.of(list(verdicts(result).values()))
-    other = vanilla is not None and vanilla.folder != result.folder
-    note = f"p {mcnemar(*paired(vanilla, result)):.2g}" if other and vanilla is not None else ""
+    other = base is not None and base.folder != result.folder
+    note = f"p {mcnemar(*paired(base, result)):.2g}" if other and base is not None else ""
     return Cell(share.percent, share.low, share.high, paper, note=note)
 
 
@@ -60,10 +60,9 @@ def table5(data: Data) -> list[Table]:
     (rate,) = grids.per_step(2)
     rows = []
     for task, name in places.items():
-        line = [
-            accuracy(cells.find(task, method, rate), None, study.printed.value("table5", name, method))
-            for method in grids.NORM_ABLATION
-        ]
+        found = [cells.find(task, method, rate) for method in grids.NORM_ABLATION]
+        printed = [study.printed.value("table5", name, method) for method in grids.NORM_ABLATION]
+        line = [accuracy(each, found[0], value) for each, value in zip(found, printed, strict=True)]
         rows.append(Row((task_title(task),), mark_best(line, higher=True)))
     title = f"Table 5. Interpolation and output norm: accuracy in per cent at 2 tokens a step, {study.title}"
     return [_table(data, "table5", title, ("task",), grids.NORM_ABLATION, rows, places)]
@@ -133,12 +132,10 @@ def figure2_drawings(data: Data) -> list[Drawing]:
         panels = {}
         k, lam = data.study.strength(task)
         for name, title in (("lam", f"k = {k}"), ("k", f"λ = {lam:g}")):
-            points = [_point(cell, value) for value, cell in _sweep(data, task, name)]
-            ends = sorted({points[0].x, points[-1].x}) if points else []
-            flat = {"vanilla": [_point(bare, x) for x in ends]} if bare else {}
-            panels[title] = flat | {"slerp": points}
+            panels[title] = {"slerp": [_point(cell, value) for value, cell in _sweep(data, task, name)]}
         caption = f"{task_title(task)}: SLERP over λ and over k, {data.study.sensitivity_rate} tokens a step."
-        labels = {"xlabels": ["λ", "k"], "ylabel": f"{task_title(task)} accuracy, %"}
+        held = None if bare is None else _point(bare, 0.0)
+        labels = {"xlabels": ["λ", "k"], "ylabel": f"{task_title(task)} accuracy, %", "held": held}
         drawings.append(Drawing(f"figure2-{task}", caption, "curves", {"panels": panels, **labels}))
     return drawings
 

@@ -50,7 +50,8 @@ class Experiment:
             parts.append(f"{len(cells)} of {data.planned.get(self.name, 0)} cells")
         for result in data.analyses.get(self.analysis or "", ()):
             task = next((row.task for row in result.rows if hasattr(row, "task")), None)
-            parts.append(f"{len(result.rows)} {f'items of {task_title(task)}' if task else 'prompts'}")
+            what = f"items of {task_title(task)}" if task else "prompts" if len(result.rows) != 1 else "prompt"
+            parts.append(f"{len(result.rows)} {what}")
         return ", ".join(parts) or "nothing"
 
     def _not_measured(self, data: Data) -> str:
@@ -60,8 +61,9 @@ class Experiment:
         stood_for = [f"{name} itself ({task} takes its place)" for task, name in pairs]
         left = [task_title(name) for name in self.benchmarks if name not in places.values()]
         printed = data.study.printed
-        others = [name for name in self.models if not (printed.same and name == printed.model)]
-        return "; ".join([*missing, *stood_for, *left, *others]) or "nothing"
+        others = ", ".join(name for name in self.models if not (printed.same and name == printed.model))
+        models = [f"the paper's models {others}"] if others else []
+        return "; ".join([*missing, *stood_for, *left, *models]) or "nothing"
 
 
 EXPERIMENTS = (

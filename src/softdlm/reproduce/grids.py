@@ -7,7 +7,7 @@ from typing import Any
 
 from softdlm.evaluate.cell import Rate
 from softdlm.evaluate.grid import Grid
-from softdlm.reproduce.study import FIRST, Study
+from softdlm.reproduce.study import FIRST, STAND_INS, Study
 
 PAPER_METHODS = ("vanilla", "euclidean", "slerp")
 NORM_ABLATION = ("slerp", "slerp-candidate-norm", "euclidean-mask-norm")
@@ -44,9 +44,8 @@ def figure2(study: Study) -> list[Grid]:
 
 def sensitivity_tasks(study: Study) -> dict[str, str]:
     """HumanEval; of the built-in tasks, which are cheap, both."""
-    return study.places("humaneval") | {
-        task: name for task, name in study.places("gsm8k", "humaneval").items() if task.startswith("mini-")
-    }
+    both = study.places("gsm8k", "humaneval")
+    return {task: name for task, name in both.items() if name == "humaneval" or task in STAND_INS}
 
 
 def table6(study: Study) -> list[Grid]:

@@ -65,7 +65,7 @@ QUICK = Scale(
     bounds=(0.1, 0.4),
     frontier=("vanilla", "slerp"),
     extra_rates=(4,),
-    mark="quick run: few items, wide intervals",
+    mark="quick run, few items",
 )
 SCALES = {"full": FULL, "quick": QUICK}
 
@@ -138,7 +138,7 @@ class Study:
     @property
     def title(self) -> str:
         """What the model is called in tables."""
-        return self.model.name if self.model.name in ("builtin",) else self.model.name.rstrip("/").split("/")[-1]
+        return "the built-in model" if self.model.name == "builtin" else self.model.name.rstrip("/").split("/")[-1]
 
     def places(self, *benchmarks: str) -> dict[str, str]:
         """The tasks that are, or stand for, these benchmarks of the paper: task -> benchmark.

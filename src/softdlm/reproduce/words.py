@@ -16,7 +16,7 @@ METHODS = {
     "norm-mix": "NormMix",
     "sequential": "sequential",
 }
-INTERVAL = "Brackets: 95 % intervals (Wilson). p: exact McNemar test against vanilla on the same items."
+INTERVAL = "Brackets: 95 % intervals (Wilson). p: exact McNemar test against the first column, same items."
 BOOTSTRAP = "Brackets: 95 % intervals (bootstrap over {})."
 
 
