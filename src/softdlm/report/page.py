@@ -10,12 +10,18 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from softdlm.report.document import Finding, Report, Section
+from softdlm.report.document import Drawing, Finding, Report, Section
 from softdlm.report.formats import to_csv, to_html, to_latex, to_markdown
 
 TEMPLATE = Path(__file__).parent / "page.html"
 MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not measured": "·"}
-INK = {"#000000": "currentColor", "#dddddd": "var(--line)", "#eeeeee": "var(--band)", "#ffffff": "var(--page)"}
+INK = {
+    "#000000": "currentColor",
+    "#dddddd": "var(--line)",
+    "#eeeeee": "var(--band)",
+    "#ffffff": "var(--page)",
+    "#b00020": "var(--bad)",
+}
 """Colours of a figure that follow the page's, so that it can be read on a dark one."""
 
 
@@ -75,17 +81,18 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _section(section: Section, figures: Mapping[str, str]) -> str:
-    drawn = "".join(
-        f"<figure>{inline(figures[each.name], each.name)}<figcaption>{escape(each.caption)}</figcaption></figure>"
-        for each in section.drawings
-        if each.name in figures
-    )
+    drawn = "".join(_figure(each, figures[each.name]) for each in section.drawings if each.name in figures)
     return (
         f'<section id="{escape(section.name)}"><h2>{escape(section.title)}</h2><p>{escape(section.about)}</p>'
         f"{''.join(map(to_html, section.tables))}{drawn}"
         f'<p class="note"><b>Measured:</b> {escape(section.measured)}.<br>'
         f"<b>Not measured:</b> {escape(section.not_measured)}.</p></section>"
     )
+
+
+def _figure(drawing: Drawing, svg: str) -> str:
+    caption = f"<figcaption>{escape(drawing.caption)}</figcaption>"
+    return f"<figure><div>{inline(svg, drawing.name)}</div>{caption}</figure>"
 
 
 def inline(svg: str, name: str) -> str:
