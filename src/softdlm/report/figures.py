@@ -57,7 +57,7 @@ def accuracy_against_passes(
     """
     with _figure(file, 1, mark, legend=len(series) if below else 0) as (axes,):
         _band(axes, held)
-        _draw(axes, series)
+        _draw(axes, series, beside=0)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel="forward passes per answer", ylabel="accuracy, % (95 % interval)", title=title)
@@ -139,7 +139,7 @@ def _ticks(axes: Any, series: Series) -> None:
     axes.minorticks_off()
 
 
-def _draw(axes: Any, series: Series) -> None:
+def _draw(axes: Any, series: Series, beside: float = BESIDE) -> None:
     """Series stand a little beside each other, so that intervals at the same x can be told apart."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -147,7 +147,7 @@ def _draw(axes: Any, series: Series) -> None:
     for index, (name, points) in enumerate(series.items()):
         colour, marker, dash = looks[name]
         ordered = sorted(points)
-        aside = (index - (len(series) - 1) / 2) * BESIDE / 72
+        aside = (index - (len(series) - 1) / 2) * beside / 72
         method, comma, variant = name.partition(", ")
         below = [point.percent - point.low for point in ordered]
         above = [point.high - point.percent for point in ordered]
