@@ -95,7 +95,8 @@ def test_a_level_is_a_band_in_every_panel_and_ticks_are_the_measured_values(
     for axes in (first, second):
         assert axes.get_ylim()[0] < 40
         assert axes.get_ylim()[1] > 83
-        assert axes.lines[0].get_ydata()[0] == 75
+        level: Any = axes.lines[0].get_ydata()
+        assert level[0] == 75
     assert "quick run" in (tmp_path / "f.svg").read_text()
 
 

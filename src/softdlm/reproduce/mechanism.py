@@ -174,7 +174,7 @@ def table4(data: Data) -> list[Table]:
 
 def table8(data: Data) -> list[Table]:
     study, places = data.study, data.study.places("math500", "humaneval")
-    lines, methods = [], []
+    lines = []
     for task, rows in data.by_task("completions").items():
         long = [row for row in rows if row.lengths]
         methods = list(rows[0].reverse_kl)
@@ -184,16 +184,17 @@ def table8(data: Data) -> list[Table]:
             for method, value in zip(methods, printed, strict=True)
         ]
         counts = (Cell(len(long)), Cell(sum(len(row.lengths) for row in long)))
-        lines.append(Row((task_title(task),), (*mark_best(cells, higher=False), *counts)))
+        pairs = zip(methods, mark_best(cells, higher=False), strict=True)
+        lines += [Row((task_title(task), method_title(method)), (cell, *counts)) for method, cell in pairs]
     there = any(study.printed.value("table8", name, "slerp") is not None for name in places.values())
     notes = (
         "Answers of vanilla at 1 token a step; spans of 2, 3 and 4 tokens at two places each; top 4, λ = 0.3.",
         BOOTSTRAP.format("completions"),
         *paper_notes(study, places, there),
     )
-    columns = (*(Column(method_title(method), 4, 6) for method in methods), Column("completions"), Column("spans"))
-    title = f"Table 8. Reverse KL on spans of the model's own answers, nats, {study.title}"
-    return [Table("table8", title, ("task",), columns if lines else (), tuple(lines), notes, study.scale.mark)]
+    columns = (Column("reverse KL, nats", 4, 6), Column("completions"), Column("spans"))
+    title = f"Table 8. Reverse KL on spans of the model's own answers, {study.title}"
+    return [Table("table8", title, ("task", "method"), columns, tuple(lines), notes, study.scale.mark)]
 
 
 def agreement(data: Data) -> list[Table]:
