@@ -72,3 +72,11 @@ def test_holm_by_hand() -> None:
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([0.02]) == [0.02]
     assert holm([]) == []
+
+
+def test_weights_count_in_the_interval_too() -> None:
+    mean = Mean.of([0.0] * 10 + [1.0] * 10, [9.0] * 10 + [1.0] * 10)
+    assert mean.value == pytest.approx(0.1)
+    assert mean.low is not None
+    assert mean.high is not None
+    assert mean.low < 0.1 < mean.high < 0.3

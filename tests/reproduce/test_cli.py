@@ -65,7 +65,7 @@ def test_the_whole_paper_on_every_family(models: dict[str, str], family: str, tm
     if family == "dream":
         assert {row.labels[0] for row in report.sections[2].tables[0].rows} == {"GSM8K", "HumanEval"}
         assert report.protocol["study"]["reading"] == "dream-dllm"
-        assert report.protocol["decoding"]["gsm8k-dream"]["temperature"] == 0.1
+        assert report.protocol["decoding"]["gsm8k-dream, 1 items"]["temperature"] == 0.1
 
 
 def samples(out: Path) -> dict[str, str]:

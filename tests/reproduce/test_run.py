@@ -1,10 +1,12 @@
 """Measuring: what fails costs itself only, and what is not finished is not shown."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from softdlm.evaluate.executors import LocalExecutor
 from softdlm.evaluate.grid import Plan
@@ -51,6 +53,30 @@ def test_a_method_that_breaks_costs_its_own_cells(study: Study, tmp_path: Path) 
     assert {found.verdict for found in report.findings} == {"not measured"}
 
 
+def test_an_analysis_that_runs_out_of_memory_costs_itself_only(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setitem(run.ANALYSES, "mixtures", full)
+    data, failed = run.measure(study, select(["table1", "table4"]), tmp_path, scripted(), Screen())
+    assert failed == ["mixtures: out of memory on the device: take a smaller --batch-size"]
+    table1, table4 = run.conclude(data, select(["table1", "table4"]), failed).sections
+    assert table1.measured == "nothing"
+    assert "smaller --batch-size" in table1.not_measured
+    assert table4.measured == "0 prompts"
+
+
+def test_other_settings_never_meet_old_rows(study: Study, tmp_path: Path) -> None:
+    one = replace(study, scale=study.scale.capped(1))
+    executor = LocalExecutor()
+    for chat in (False, True, False):
+        (result,) = run.analyse("mixtures", replace(one, chat=chat), executor, tmp_path, Screen())
+        assert (result.settings["chat"], len(result.rows)) == (chat, 1)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_an_unfinished_cell_is_not_shown(study: Study, tmp_path: Path) -> None:
     def half(plan: Plan, out: Path, _: LocalExecutor) -> list[str]:
         for planned in plan.cells:
@@ -70,7 +96,7 @@ def test_the_protocol_and_the_work_are_in_the_report(study: Study, tmp_path: Pat
     assert report.protocol["cells"] == 10  # each once, though both tables show nine of them
     assert report.protocol["sample_passes"] == 10 * 3 * 4
     assert report.protocol["study"]["strength"] == {"mini-math": {"k": 3, "lam": 0.3}}
-    assert report.protocol["decoding"]["mini-math"]["max_new_tokens"] == 8
+    assert report.protocol["decoding"]["mini-math, 3 items"]["max_new_tokens"] == 8
     assert "torch" in report.protocol["versions"]
     assert "its numbers beside ours are of LLaDA" in report.lead
     run.write_data(report, data, tmp_path, "report")

@@ -10,11 +10,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from softdlm import __version__
 from softdlm.analysis import plans as analysis
 from softdlm.errors import SoftDLMError
 from softdlm.evaluate.cell import short_digest
-from softdlm.evaluate.executors import LocalExecutor
+from softdlm.evaluate.executors import Failure, LocalExecutor
 from softdlm.evaluate.grid import Finder, Plan, join, plans
 from softdlm.evaluate.journal import MANIFEST, read_manifest, write_whole, writing
 from softdlm.evaluate.run import bar, hardware, versions
@@ -51,10 +53,11 @@ def measure(
     for name in dict.fromkeys(each.analysis for each in experiments if each.analysis is not None):
         try:
             found[name] = analyse(name, study, executor, out / ROWS, screen)
-        except SoftDLMError as error:
-            missing[name] = [str(error)]
-            failed.append(f"{name}: {error}")
-            screen.say(f"softdlm: {name}: {error}")
+        except (SoftDLMError, torch.OutOfMemoryError) as error:
+            reason = Failure.of(error).reason
+            missing[name] = [reason]
+            failed.append(f"{name}: {reason}")
+            screen.say(f"softdlm: {name}: {reason}")
     planned = {name: len(plan.cells) for name, plan in made.items()}
     return Data(study, cells, found, planned, missing), failed
 
@@ -106,7 +109,7 @@ def protocol(data: Data) -> dict[str, Any]:
     """Settings, versions, machine, and the work done in sample-passes."""
     results = _once(data)
     settings = {
-        each.labels["task"]: {**each.protocol["decoding"], "count": each.protocol["task"]["count"]}
+        f"{each.labels['task']}, {each.protocol['task']['count']} items": each.protocol["decoding"]
         for each in {each.comparison: each for each in results}.values()
     }
     sessions = [each for result in results for each in read_manifest(result.folder)["sessions"]]
