@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -45,7 +45,8 @@ class PlaneRule(FeedbackRule, Protocol):
     @property
     def norm(self) -> str | None: ...
 
-    weights: ClassVar[Callable[..., tuple[Any, Any]]]
+    @property
+    def weights(self) -> Callable[..., tuple[Any, Any]]: ...
 
 
 @dataclass(frozen=True)

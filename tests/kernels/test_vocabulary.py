@@ -21,8 +21,8 @@ from tests.strategies import generator
 Reduce = Callable[[Tensor, Special, int], Prediction]
 REDUCTIONS: dict[str, Callable[[int, int], Reduce]] = {
     "tiled": lambda tile, _: lambda logits, special, k: reduce_tiled(logits, special, k, tile),
-    "triton": lambda tile, programs: lambda logits, special, k: reduce_triton(
-        logits, special, k, Tuning(tile, warps=1, programs=programs)
+    "triton": lambda tile, programs: (
+        lambda logits, special, k: reduce_triton(logits, special, k, Tuning(tile, warps=1, programs=programs))
     ),
 }
 """Name -> (tile, programs) -> reduction."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from softdlm import plane
 from softdlm.types import Embeddings, Prediction
 
+jit: Any = triton.jit  # what a launch takes is more than its type says
 _TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 _PI = tl.constexpr(torch.pi)
 
@@ -31,9 +32,10 @@ def write_soft(
 ) -> None:
     """`rule` (a PlaneRule) at the chosen positions of `embeds`, in place; `feedback` has the same in torch."""
     width = embeds.shape[-1]
+    rows = embeds.view(-1, width)
     _soft[(chosen.numel(),)](
-        embeds, chosen.contiguous(), prediction.topk_ids.contiguous(), prediction.topk_probs.contiguous(),
-        embeddings.table, embeddings.mask, prediction.topk_ids.shape[-1], width, rule.lam,
+        rows, rows.stride(0), chosen.contiguous(), prediction.topk_ids.contiguous(), prediction.topk_probs.contiguous(),
+        embeddings.table, embeddings.table.stride(0), embeddings.mask, prediction.topk_ids.shape[-1], width, rule.lam,
         K=min(rule.k, prediction.topk_ids.shape[-1]), NORM=rule.norm, WEIGHTS=compiled(rule.weights),
         WIDTH=triton.next_power_of_2(width), num_warps=4 if width <= 2048 else 8,
     )  # fmt: skip
@@ -46,13 +48,13 @@ def compiled(weights: FunctionType) -> Any:
     names = {"tl": tl, "where": _where, "cos": _cos, "sin": _sin, "sqrt": _sqrt, "DEGENERATE": constant}
     copy = FunctionType(weights.__code__, names, weights.__name__)
     copy.__module__ = __name__
-    return triton.jit(copy)
+    return jit(copy)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _soft(
-    embeds, chosen, topk_ids, topk_probs, table, mask, stored, width, lam,
+    embeds, embeds_stride, chosen, topk_ids, topk_probs, table, table_stride, mask, stored, width, lam,
     K: tl.constexpr, NORM: tl.constexpr, WEIGHTS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     place = tl.program_id(0).to(tl.int64)
@@ -67,7 +69,7 @@ def _soft(
         for candidate in tl.static_range(K):
             share = tl.load(topk_probs + place * stored + candidate) / total
             row = tl.load(topk_ids + place * stored + candidate)
-            mean += share * tl.load(table + row * width + column, mask=inside, other=0.0).to(tl.float32)
+            mean += share * tl.load(table + row * table_stride + column, mask=inside, other=0.0).to(tl.float32)
 
         origin = tl.load(mask + column, mask=inside, other=0.0).to(tl.float32)
         mask_norm = tl.maximum(_norm(origin), _TINY, propagate_nan=tl.PropagateNan.ALL)
@@ -79,16 +81,16 @@ def _soft(
         sine = _norm(tangent)
         along, across = WEIGHTS(lam, NORM, mask_norm, mean_norm, cosine, sine, _angle(sine, cosine))
         soft = along * origin + across * tangent
-        tl.store(embeds + place * width + column, soft.to(embeds.dtype.element_ty), mask=inside)
+        tl.store(embeds + place * embeds_stride + column, soft.to(embeds.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _norm(x):
     return tl.sqrt(tl.sum(x * x, 0))
 
 
-@triton.jit
+@jit
 @no_type_check
 def _angle(sine, cosine):
     """plane.angle_of: the arc tangent by its series, after two halvings of the angle."""
@@ -100,25 +102,25 @@ def _angle(sine, cosine):
     return tl.where(cosine >= 0, acute, _PI - acute)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _where(condition, one, other):
     return tl.where(condition, one, other)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _cos(x):
     return tl.cos(x)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _sin(x):
     return tl.sin(x)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _sqrt(x):
     return tl.sqrt(x)

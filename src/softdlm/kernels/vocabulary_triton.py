@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import torch
 import triton
@@ -22,6 +22,7 @@ from softdlm.kernels import vocabulary
 from softdlm.kernels.vocabulary import Scan, Special
 from softdlm.types import Prediction
 
+jit: Any = triton.jit  # what a launch takes is more than its type says
 _HIGHEST = tl.constexpr(vocabulary.HIGHEST)
 _NOTHING = tl.constexpr(vocabulary.NOTHING)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
@@ -43,13 +44,14 @@ class Tuning:
 
     def parts(self, rows: int, columns: int) -> tuple[int, int]:
         """Into how many parts a row is cut, and the tiles of each."""
-        tiles = triton.cdiv(columns, self.tile)
-        each = triton.cdiv(tiles, min(tiles, triton.cdiv(self.programs, max(rows, 1))))
-        return triton.cdiv(tiles, each), each
+        tiles = math.ceil(columns / self.tile)
+        each = math.ceil(tiles / min(tiles, math.ceil(self.programs / max(rows, 1))))
+        return math.ceil(tiles / each), each
 
 
 def reduce_triton(logits: Float[Tensor, "N V"], special: Special, k: int, tuning: Tuning = Tuning()) -> Prediction:
     """The greedy `predict.reduce_logits` on a GPU, without a wait and with shapes that depend on its input's only."""
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
     return finish(scan(logits, special, k, tuning), logits, special, k)
 
 
@@ -91,7 +93,7 @@ def _tensors(scan: Scan) -> tuple[Tensor, ...]:
     return scan.values, scan.ids, scan.reference, scan.rest, scan.slope
 
 
-@triton.jit
+@jit
 @no_type_check
 def _scan(
     logits, stride, columns, special, specials, values, ids, reference_out, rest_out, slope_out, tiles,
@@ -163,7 +165,7 @@ def _scan(
     tl.store(slope_out + place, tl.sum(slope, 0) + dropped_slope)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _finish(
     logits, stride, special, ranked, candidate, specials, values, ids, references, rests, slopes, parts,
@@ -219,14 +221,14 @@ def _finish(
         tl.store(topk_probs + row * K + place, tl.exp(top - normaliser))
 
 
-@triton.jit
+@jit
 @no_type_check
 def _special(special, specials, cursor):
     """The id under the cursor; behind the last one, an id that no column has."""
     return tl.load(special + cursor, mask=cursor < specials, other=_NO_ID).to(tl.int32)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _remove(x, place, run, step):
     """The tile without the column at `place`."""
@@ -235,7 +237,7 @@ def _remove(x, place, run, step):
     return tl.where(at_run[:, None] & at_step[None, :], -float("inf"), x)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _first(x, id, wanted):
     """The best wanted column and, among equals, the lowest id."""
@@ -243,7 +245,7 @@ def _first(x, id, wanted):
     return top, tl.min(tl.where(wanted & (x == top), id, _NO_ID), 0)
 
 
-@triton.jit
+@jit
 @no_type_check
 def _relative(x, reference, CAP: tl.constexpr = False):
     """e^(x-r) and x-r, the latter kept where the products of the two stay finite; only [MASK] may exceed r."""
@@ -253,7 +255,7 @@ def _relative(x, reference, CAP: tl.constexpr = False):
     return tl.exp2(relative * _LOG2_E), relative
 
 
-@triton.jit
+@jit
 @no_type_check
 def _log1p(x):
     """2 artanh(x / (2 + x)) as a series below 1: a GPU's quick logarithm is coarse near 1, where confidences lie."""
