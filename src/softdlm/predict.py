@@ -105,15 +105,14 @@ def reduce_hidden(
     """LM head and vocabulary reduction, a bounded number of rows at a time."""
     size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
     table = model.embedding if choice.needs_mean else None
-    parts = []
-    for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True):
-        logits = model.head(rows)
+
+    def part(start: int) -> Prediction:  # a function, so that a chunk's logits are gone before the next one's come
+        logits = model.head(hidden[start : start + size])
         if fused(choice, logits):
-            parts.append(kernels.reduce_greedy(logits, choice.special(logits.device), choice.k))
-        else:
-            numbers = None if uniforms is None else uniforms[start : start + size]
-            parts.append(reduce_logits(logits, choice, numbers, table))
-    return Prediction.join(parts)
+            return kernels.reduce_greedy(logits, choice.special(logits.device), choice.k)
+        return reduce_logits(logits, choice, None if uniforms is None else uniforms[start : start + size], table)
+
+    return Prediction.join([part(start) for start in range(0, len(hidden), size)])
 
 
 def fused(choice: Choice, logits: Float[Tensor, "N V"]) -> bool:

@@ -51,7 +51,7 @@ def compiled(weights: FunctionType) -> Any:
     return jit(copy)
 
 
-@jit
+@jit(do_not_specialize=["stored"])
 @no_type_check
 def _soft(
     embeds, embeds_stride, chosen, topk_ids, topk_probs, table, table_stride, mask, stored, width, lam,

@@ -93,7 +93,7 @@ def _tensors(scan: Scan) -> tuple[Tensor, ...]:
     return scan.values, scan.ids, scan.reference, scan.rest, scan.slope
 
 
-@jit
+@jit(do_not_specialize=["specials", "tiles"])
 @no_type_check
 def _scan(
     logits, stride, columns, special, specials, values, ids, reference_out, rest_out, slope_out, tiles,
@@ -165,7 +165,7 @@ def _scan(
     tl.store(slope_out + place, tl.sum(slope, 0) + dropped_slope)
 
 
-@jit
+@jit(do_not_specialize=["specials", "parts"])
 @no_type_check
 def _finish(
     logits, stride, special, ranked, candidate, specials, values, ids, references, rests, slopes, parts,
