@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, cos, sin, sqrt, where
 
@@ -103,7 +103,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @given(worlds(), st.integers(1, 5), lams)
-@settings(max_examples=30)
+@settings(max_examples=30, phases=(Phase.explicit, Phase.generate))
 def test_the_kernel_is_the_rule(scene: World, k: int, lam: float) -> None:
     tolerance = TOLERANCE[scene.embeds.dtype]
     for rule in rules(k, lam):

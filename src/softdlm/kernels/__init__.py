@@ -24,7 +24,7 @@ SWITCH = "SOFTDLM_KERNELS"
 
 
 def wanted(device: torch.device) -> bool:
-    """Fused steps are for CUDA; a CPU is served as well by plain torch (docs/reproducibility.md)."""
+    """Fused steps are for CUDA. A CPU keeps to plain torch, whose bits do not depend on the batch."""
     value = os.environ.get(SWITCH, "auto")
     if value not in ("auto", "off"):
         raise UsageError(f"{SWITCH} must be auto or off, not {value!r}")
