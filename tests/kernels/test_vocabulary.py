@@ -75,6 +75,7 @@ def test_it_is_the_plain_reduction(make: Make, problem: Problem, tile: int, prog
     assert torch.equal(ours.token, plain.token)
     for field in ("log_confidence", "entropy", "doubt", "topk_probs"):
         torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-6, rtol=1e-5, msg=field)
+    assert (ours.entropy >= 0).all()
     check_candidates(ours, problem)
 
 
@@ -108,6 +109,15 @@ def test_confidences_that_round_to_one_keep_their_order_and_value(
     torch.testing.assert_close(ours.entropy.double(), entropy, atol=0, rtol=1e-5)
     torch.testing.assert_close(ours.doubt.double(), (others + (-lead).exp()) / (1 + others), atol=0, rtol=1e-5)
     assert ours.log_confidence[0] < ours.log_confidence[1] < 0
+
+
+@either
+def test_entropy_under_a_sure_mask_is_not_negative(make: Make) -> None:
+    """[MASK] ahead by 40 to 79 nats: what is left of the entropy is smaller than the rounding of its terms."""
+    logits = torch.zeros(25, 5, device=DEVICE)
+    logits[:, 2] = torch.linspace(40, 79, 25)
+    entropy = make(16, 1)(logits, Special.of(2, (), (), logits.device), 1).entropy
+    assert ((entropy >= 0) & (entropy < 1e-4)).all()
 
 
 @either

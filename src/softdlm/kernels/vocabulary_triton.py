@@ -119,7 +119,7 @@ def _scan(
     dropped, dropped_slope = tl.zeros([], tl.float32), tl.zeros([], tl.float32)
     cursor = tl.zeros([], tl.int32)
     hole = _special(special, specials, cursor)
-    while hole < first:
+    while hole < first:  # not needed, but quicker than looking for these in the first tile
         cursor += 1
         hole = _special(special, specials, cursor)
 
