@@ -13,7 +13,7 @@ from torch import Tensor
 
 from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
-from softdlm.feedback import FeedbackRule, Mask
+from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice, predict, uniforms
 from softdlm.types import Canvas, Context, Embeddings, Step
@@ -120,8 +120,7 @@ def _passes(
         canvas = canvas.commit(committed, prediction.token)
         embeds = model.embed(canvas.ids)
         if not vanilla:
-            soft = requested & canvas.open
-            embeds[soft] = feedback(prediction.at(soft), embeddings, context.at(soft))
+            feed_back(feedback, prediction, embeddings, context, requested & canvas.open, embeds)
 
         step = Step(index, canvas, prediction, requested, active, committed, context)
         yield step
