@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from softdlm.blocks import check_block_length
 from softdlm.commit import CommitRule, Rank
-from softdlm.decode import DecodeOptions, check_block_length
+from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Attention, Denoiser
