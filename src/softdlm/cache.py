@@ -43,7 +43,7 @@ class Scope:
         """Rows of which everything visible is computed."""
         return (self.computed == self.visible).all(1)
 
-    def groups(self, rows: Int[Tensor, "N"]) -> list[Int[Tensor, "G"]]:
+    def groups(self, rows: Int[Tensor, "N"]) -> list[Int[Tensor, "_"]]:
         """Rows that a GPU computes together: those that are computed whole, and the others."""
         if self.memory is None:
             return [rows]

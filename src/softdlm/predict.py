@@ -22,7 +22,7 @@ from softdlm.cache import Scope
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.memory import Window
-from softdlm.threads import map_rows
+from softdlm.threads import map_rows, rows_apart
 from softdlm.types import Canvas, Prediction
 
 _CHUNK_ELEMENTS = 2**26
@@ -82,7 +82,7 @@ def predict(
         numbers = None if drawn is None else window.take(drawn)[wanted]
         return reduce_hidden(model, hidden[wanted], choice, numbers)
 
-    if embeds.device.type == "cpu":
+    if rows_apart(embeds.device):
         return Prediction.join(map_rows(part, rows)).scatter(requested)
     groups = scope.groups(rows)
     return Prediction.join([part(group) for group in groups]).at(in_order(requested, groups)).scatter(requested)
@@ -103,7 +103,7 @@ def states(
     return model.hidden_in(window, scope.memory, embeds, **sight)
 
 
-def in_order(requested: Bool[Tensor, "B L"], groups: Sequence[Int[Tensor, "G"]]) -> Int[Tensor, "N"]:
+def in_order(requested: Bool[Tensor, "B L"], groups: Sequence[Int[Tensor, "_"]]) -> Int[Tensor, "N"]:
     """The places of the requested positions, left to right and row by row, in a list that goes group by group."""
     number = torch.arange(requested.numel(), device=requested.device).view_as(requested)
     return torch.cat([number[group][requested[group]] for group in groups]).argsort()

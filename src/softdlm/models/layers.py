@@ -13,11 +13,10 @@ class WindowLayer(CacheLayerMixin):
     """One layer's keys and values: the window's are written, those of every key of the window come back."""
 
     is_sliding = False
-    is_compileable = True
 
     def __init__(self, keys: Float[Tensor, "B heads L d"], values: Float[Tensor, "B heads L d"], window: Window):
         super().__init__()
-        self.keys, self.values, self.window, self.is_initialized = keys, values, window, True
+        self.stored, self.window, self.is_initialized = (keys, values), window, True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing: the tensors are there from the start."""
@@ -25,12 +24,12 @@ class WindowLayer(CacheLayerMixin):
     def update(
         self, key_states: Float[Tensor, "G heads Q d"], value_states: Float[Tensor, "G heads Q d"], *_: object
     ) -> tuple[Float[Tensor, "G heads K d"], Float[Tensor, "G heads K d"]]:
-        new = ((self.keys, key_states), (self.values, value_states))
-        for stored, states in new:
+        for stored, states in zip(self.stored, (key_states, value_states), strict=True):
             self.window.store(stored, states)
         if self.window.written is None:
             return key_states, value_states
-        return self.window.recall(self.keys), self.window.recall(self.values)
+        keys, values = self.stored
+        return self.window.recall(keys), self.window.recall(values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return len(self.window.keys), 0
@@ -39,7 +38,7 @@ class WindowLayer(CacheLayerMixin):
         return 0
 
     def get_max_length(self) -> int:
-        return self.keys.shape[2]
+        return self.stored[0].shape[2]
 
 
 def network_cache(memory: Memory, window: Window) -> Cache:
