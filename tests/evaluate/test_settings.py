@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from softdlm import EntropyBound, Mask, Slerp, Steps, Threshold, TopN, UsageError
+from softdlm.evaluate.cell import eos_options
 from softdlm.evaluate.identity import code_digest, digest, protocol, request_number, weights_identity
-from softdlm.evaluate.settings import Settings, eos_options
+from softdlm.evaluate.settings import Settings
 from softdlm.methods import METHODS
 from tests.conftest import DATA, tiny
 
@@ -85,8 +86,8 @@ def test_adaptive_rules_replace_the_tasks_schedule() -> None:
 
 def test_humanevals_rule_forbids_eos_and_allows_the_end_of_turn() -> None:
     model = tiny("llada")
-    assert eos_options(model, "forbid-first") == {"eos": "allow", "forbid": (181,)}
-    assert eos_options(model, "last") == {"eos": "last"}
+    assert eos_options("forbid-first", model.eos_ids) == {"eos": "allow", "forbid": (181,)}
+    assert eos_options("last", model.eos_ids) == {"eos": "last"}
     options = Settings.parse({}).for_request({"eos": "forbid-first"}).options(model)
     assert options.get("forbid") == (181,)
 

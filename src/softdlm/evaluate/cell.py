@@ -44,6 +44,11 @@ Reading = Literal["plain", "dream-dllm", "dream-greedy"]
 """How Dream's vanilla is read (recipes/paper.py); `plain` is exactly what the other settings say."""
 
 
+def eos_options(eos: EosWord, eos_ids: Sequence[int]) -> DecodeOptions:
+    """The options of `denoise` for a policy; EOS is the first of the model's EOS ids, end of turn the others."""
+    return {"eos": "allow", "forbid": tuple(eos_ids[:1])} if eos == "forbid-first" else {"eos": eos}
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """How a model is loaded. Make it with `of`, which settles the device and the type."""
@@ -176,9 +181,6 @@ class Decoding:
 
     def options(self, eos_ids: Sequence[int]) -> DecodeOptions:
         """The keywords of `denoise`."""
-        policy: DecodeOptions = {"eos": "allow", "forbid": tuple(eos_ids[:1])}
-        if self.eos != "forbid-first":
-            policy = {"eos": self.eos}
         return {
             "feedback": self.feedback,
             "commit": self.commit,
@@ -186,7 +188,7 @@ class Decoding:
             "temperature": self.temperature,
             "top_p": self.top_p,
             "seed": self.seed,
-            **policy,
+            **eos_options(self.eos, eos_ids),
         }
 
     def record(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from softdlm.commit import CommitRule, Rank, Steps, TopN
 from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
-from softdlm.evaluate.cell import EosWord
+from softdlm.evaluate.cell import EosWord, eos_options
 from softdlm.feedback import FeedbackRule
 from softdlm.methods import commit_rule, feedback_rule
 from softdlm.models.denoiser import Denoiser
@@ -137,13 +137,8 @@ class Decoding:
             "top_p": self.top_p,
             "top_k": self.top_k,
             "seed": self.seed,
-            **eos_options(model, self.eos),
+            **eos_options(self.eos, model.eos_ids),
         }
-
-
-def eos_options(model: Denoiser, eos: EosWord) -> DecodeOptions:
-    """The options of `generate` for a policy; EOS is the first of the model's EOS ids, end of turn the others."""
-    return {"eos": "allow", "forbid": model.eos_ids[:1]} if eos == "forbid-first" else {"eos": eos}
 
 
 def _is_none(value: Any) -> bool:
