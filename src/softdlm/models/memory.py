@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,7 +40,7 @@ class Window:
     written: Bool[Tensor, "G Q"] | None
     """None: all, and every key is computed."""
 
-    @property
+    @cached_property
     def columns(self) -> Int[Tensor, "G Q"]:
         return self.keys[self.queries]
 
