@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from softdlm import EntropyBound, Factor, Steps, Threshold, TopN, UsageError
+from softdlm import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN, UsageError
 from softdlm.commit import CommitRule, Rank, order, places, scores
 from softdlm.types import Context, Prediction
 from tests.strategies import Scene, scenes
@@ -176,6 +176,16 @@ def test_budget_caps_a_threshold_by_its_share_of_the_passes() -> None:
     scene = _scene_with_entropy(torch.tensor([[0.1] * 8]))
     assert len(chosen(scene, Threshold(0.0), 0)) == 8
     assert len(chosen(scene, Threshold(0.0, budget=4), 0)) == 2
+
+
+@given(scenes(last=True), bounds)
+def test_a_lead_in_is_the_first_position_of_a_block_and_then_the_rule(scene: Scene, tau: float) -> None:
+    chosen = LeadIn(Threshold(tau))(scene.prediction, scene.open, scene.context)
+    usual = Threshold(tau)(scene.prediction, scene.open, scene.context)
+    for row, passes in enumerate(scene.context.block_passes.flatten().tolist()):
+        first = [int(scene.open[row].int().argmax())]
+        expected = first if passes == 0 else usual[row].nonzero().flatten().tolist()
+        assert chosen[row].nonzero().flatten().tolist() == expected
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm import kernels
+from softdlm.cache import Scope
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
-from softdlm.threads import map_rows
+from softdlm.models.memory import Window
+from softdlm.threads import map_rows, rows_apart
 from softdlm.types import Canvas, Prediction
 
 _CHUNK_ELEMENTS = 2**26
@@ -70,13 +73,11 @@ def predict(
     canvas: Canvas,
     requested: Bool[Tensor, "B L"],
     choice: Choice,
-    uniforms: Float[Tensor, "B L"] | None = None,
-    block_length: int | None = None,
-    width: int | None = None,
+    uniforms: Float[Tensor, "B L"] | None,
+    scope: Scope,
 ) -> Prediction:
     """One forward pass over the rows that ask for something; only their requested positions see the LM head.
 
-    `block_length` is that of the attention pattern; columns from `width` on are seen by no row and left out.
     A GPU takes all rows at once. A CPU takes each by itself, without padding: the rounding of a matrix product depends
     on its size, so this is how a batch gives the bits that its rows give alone (docs/reproducibility.md has the cost).
     """
@@ -84,19 +85,37 @@ def predict(
     drawn = None if uniforms is None else uniforms.to(embeds.device)
 
     def part(group: Int[Tensor, "G"]) -> Prediction:
-        columns = canvas.real[group, :width].any(0).nonzero().flatten()
-        wanted, real = (mask[group][:, columns] for mask in (requested, canvas.real))
-        hidden = model.hidden(
-            embeds[group][:, columns],
-            attention_mask=None if bool(real.all()) else real,
-            position_ids=canvas.positions[group][:, columns],
-            block_length=block_length,
-        )
-        numbers = None if drawn is None else drawn[group][:, columns][wanted]
+        window = scope.window(group, model.first_open)
+        wanted = window.take(requested)
+        hidden = states(model, window, scope, window.take(embeds), canvas)
+        numbers = None if drawn is None else window.take(drawn)[wanted]
         return reduce_hidden(model, hidden[wanted], choice, numbers)
 
-    parts = map_rows(part, rows) if embeds.device.type == "cpu" else [part(rows)]
-    return Prediction.join(parts).scatter(requested)
+    if rows_apart(embeds.device):
+        return Prediction.join(map_rows(part, rows)).scatter(requested)
+    groups = scope.groups(rows)
+    return Prediction.join([part(group) for group in groups]).at(in_order(requested, groups)).scatter(requested)
+
+
+def states(
+    model: Denoiser, window: Window, scope: Scope, embeds: Float[Tensor, "G Q D"], canvas: Canvas
+) -> Float[Tensor, "G Q H"]:
+    """The network on one window of the canvas."""
+    real = canvas.real[window.rows][:, window.keys]
+    sight: dict[str, Any] = {
+        "attention_mask": None if bool(real.all()) else real,
+        "position_ids": canvas.positions[window.rows][:, window.keys],
+        "block_length": scope.attention,
+    }
+    if scope.memory is None:
+        return model.hidden(embeds, **sight)
+    return model.hidden_in(window, scope.memory, embeds, **sight)
+
+
+def in_order(requested: Bool[Tensor, "B L"], groups: Sequence[Int[Tensor, "_"]]) -> Int[Tensor, "N"]:
+    """The places of the requested positions, left to right and row by row, in a list that goes group by group."""
+    number = torch.arange(requested.numel(), device=requested.device).view_as(requested)
+    return torch.cat([number[group][requested[group]] for group in groups]).argsort()
 
 
 def reduce_hidden(

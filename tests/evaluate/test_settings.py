@@ -24,6 +24,8 @@ def test_strings_become_numbers_lists_and_rules() -> None:
     assert decoding.commit == TopN(4)
     assert (decoding.max_new_tokens, decoding.seed) == (64, 7)
     assert Settings.parse({"eos_ids": [1, 2], "top_p": "none"}).eos_ids == (1, 2)
+    cached = Settings.parse({"cache": "prefix", "refresh": "4"}).for_request({}).options(tiny("llada"))
+    assert (cached.get("cache"), cached.get("refresh")) == ("prefix", 4)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,8 @@ def test_strings_become_numbers_lists_and_rules() -> None:
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
         ({"check_greedy": "perhaps"}, "check_greedy must be true or false"),
         ({"k": True}, "k must be a number, not True"),
+        ({"cache": "suffix"}, "cache must be one of prefix, dual, not 'suffix'"),
+        ({"refresh": 2}, "refresh 2 is of a cache"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
