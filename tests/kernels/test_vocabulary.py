@@ -113,6 +113,18 @@ def test_confidences_that_round_to_one_keep_their_order_and_value(
 
 
 @either
+@pytest.mark.parametrize("slope", [0.05, 0.3])
+def test_rising_and_falling_logits(make: Make, slope: float) -> None:
+    """Rising, each tile's best columns drive out those before; falling, none does."""
+    ramp = torch.arange(80.0, device=DEVICE) * slope
+    problem = Problem(torch.stack([ramp, ramp.flip(0)]), Choice(40, k=2))
+    ours, plain = problem.solve(make(16, 1)), reduce_logits(problem.logits, problem.choice)
+    for field in ("log_confidence", "entropy", "doubt", "topk_probs"):
+        torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-6, rtol=1e-5, msg=field)
+    check_candidates(ours, problem)
+
+
+@either
 def test_entropy_under_a_sure_mask_is_not_negative(make: Make) -> None:
     """[MASK] ahead by 40 to 79 nats: what is left of the entropy is smaller than the rounding of its terms."""
     logits = torch.zeros(25, 5, device=DEVICE)
