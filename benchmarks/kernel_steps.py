@@ -91,6 +91,7 @@ def captured_step() -> dict[str, Any]:
 
     for commit in COMMITS:
         step(commit)
+        embeds.zero_()
         torch.cuda.synchronize()
         try:
             torch.cuda.set_sync_debug_mode("error")
