@@ -15,7 +15,7 @@ from softdlm.blocks import Blocks, Clock, check_block_length, first
 from softdlm.cache import CacheKind, Caching
 from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
-from softdlm.feedback import FeedbackRule, Mask
+from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice, predict, uniforms
 from softdlm.types import Canvas, Embeddings, Step
@@ -130,8 +130,7 @@ def _passes(
         unseen = canvas.open & ~requested  # stay as they are, soft or [MASK]
         embeds = torch.where(unseen[..., None], embeds, model.embed(canvas.ids))
         if not vanilla:
-            soft = requested & canvas.open
-            embeds[soft] = feedback(prediction.at(soft), embeddings, context.at(soft))
+            feed_back(feedback, prediction, embeddings, context, requested & canvas.open, embeds)
 
         step = Step(index, canvas, prediction, requested, active, committed, context)
         yield step

@@ -18,8 +18,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from softdlm import kernels
 from softdlm.cache import Scope
 from softdlm.errors import UsageError
+from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.memory import Window
 from softdlm.threads import map_rows, rows_apart
@@ -56,6 +58,13 @@ class Choice:
         both = set(self.forbid) & set(self.last)
         if both:
             raise UsageError(f"token ids {sorted(both)} are both forbidden and wanted last: choose one")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0 and self.top_p in (None, 1) and self.top_k is None
+
+    def special(self, device: torch.device) -> Special:
+        return Special.of(self.mask_id, self.forbid, self.last, device)
 
 
 def predict(
@@ -115,11 +124,25 @@ def reduce_hidden(
     """LM head and vocabulary reduction, a bounded number of rows at a time."""
     size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
     table = model.embedding if choice.needs_mean else None
-    parts = [
-        reduce_logits(model.head(rows), choice, None if uniforms is None else uniforms[start : start + size], table)
-        for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True)
-    ]
-    return Prediction.join(parts)
+
+    def part(start: int) -> Prediction:  # a function, so that a chunk's logits are gone before the next one's come
+        logits = model.head(hidden[start : start + size])
+        if fused(choice, logits):
+            return kernels.reduce_greedy(logits, choice.special(logits.device), choice.k)
+        return reduce_logits(logits, choice, None if uniforms is None else uniforms[start : start + size], table)
+
+    return Prediction.join([part(start) for start in range(0, len(hidden), size)])
+
+
+def fused(choice: Choice, logits: Float[Tensor, "N V"]) -> bool:
+    """Whether the kernels do this reduction: greedy choices on a GPU, without the full-vocabulary mean."""
+    return (
+        kernels.wanted(logits.device)
+        and choice.greedy
+        and not choice.needs_mean
+        and choice.k <= MAX_CANDIDATES
+        and logits.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    )
 
 
 def reduce_logits(
