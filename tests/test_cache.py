@@ -236,20 +236,22 @@ def test_unchanged_inputs_give_the_prediction_of_the_full_pass(
 
 @pytest.mark.parametrize("network", ["llada", "dream"])
 @pytest.mark.parametrize("kind", ["prefix", "dual"])
-def test_what_each_pass_computes(network: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refresh", [None, 3])
+def test_what_each_pass_computes(network: str, kind: Any, refresh: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything at the start of a block and at each refresh; Dream also looks at the state before the block."""
     model = model_of(network)
     watched = Watched(model, monkeypatch)
     canvas = canvas_for(model, 1, prompt=6, new=13)
     options: Any = {"commit": TopN(1), "block_length": 5, "feedback": Slerp()}
-    list(softdlm.denoise(model, canvas, cache=kind, refresh=3, **options))
+    list(softdlm.denoise(model, canvas, cache=kind, refresh=refresh, **options))
     everything, back = list(range(19)), model.first_open
     expected = []
     for start, length in ((6, 5), (11, 5), (16, 3)):
         end = start + length if kind == "dual" else 19
         near = list(range(start, end))
         expected += [
-            (everything, everything) if n % 3 == 0 else (range(start - back, end), near) for n in range(length)
+            (everything, everything) if n % (refresh or length) == 0 else (range(start - back, end), near)
+            for n in range(length)
         ]
     assert watched.columns == [list(columns) for columns, _ in expected]
     assert watched.written == [list(written) for _, written in expected]
