@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import softdlm
-from softdlm import Factor, Generation, Steps, Threshold
+from softdlm import Factor, Generation, LeadIn, Steps, Threshold
 
 DATA = Path(__file__).parent / "data"
-LATER = {"cache-prefix", "cache-dual"}  # cached runs come with the caches; guidance is not offered
+CACHES = {"none": None, "prefix": "prefix", "dual": "dual"}
 RANKS: dict[str, Any] = {"maskgit_plus": "confidence", "entropy": "entropy", "topk_margin": "margin"}
 
 
 def cases(family: str) -> list[dict[str, Any]]:
     found = json.loads((DATA / family / "decode.json").read_text())["cases"]
-    return [case for case in found if not any(word in case["name"] for word in LATER) and "cfg" not in case["name"]]
+    return [case for case in found if "cfg" not in case["name"]]  # guidance is not offered
 
 
 def llada(case: dict[str, Any]) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def llada(case: dict[str, Any]) -> dict[str, Any]:
     return {
         "max_new_tokens": params["gen_length"],
         "block_length": params["block_length"],
+        "cache": CACHES[params.get("cache", "none")],
         "commit": rule,
         "forbid": forbid,
         "last": last,
@@ -43,6 +44,14 @@ def llada(case: dict[str, Any]) -> dict[str, Any]:
 
 def dream(case: dict[str, Any]) -> dict[str, Any]:
     params = case["params"]
+    if "dual_cache" in params:
+        return {
+            "max_new_tokens": params["max_new_tokens"],
+            "block_length": params["block_length"],
+            "cache": "dual" if params["dual_cache"] else "prefix",
+            "commit": LeadIn(Threshold(params["threshold"])),
+            "early_finish": False,
+        }
     if "threshold" in params:
         rule: Any = Threshold(params["threshold"], budget=params["steps"])
     else:

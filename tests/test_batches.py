@@ -24,6 +24,10 @@ METHODS: list[dict[str, Any]] = [
     {"commit": Steps(5, schedule="eps", rank="entropy"), "feedback": Slerp(lam=0.1)},
     {"commit": Steps(3), "feedback": Slerp(), "block_length": 8},
     {"commit": TopN(3), "feedback": Slerp(), "temperature": 0.8, "top_p": 0.9, "seed": 11},
+    {"commit": Threshold(0.5), "feedback": Slerp(), "block_length": 4, "cache": "dual"},
+    {"commit": EntropyBound(0.4), "feedback": Slerp(), "block_length": 5, "cache": "prefix", "refresh": 3},
+    {"commit": Threshold(0.3), "feedback": Mask(), "block_length": 8, "cache": "dual", "refresh": 2},
+    {"commit": TopN(2), "feedback": Slerp(), "block_length": 6, "cache": "prefix", "temperature": 0.8, "seed": 11},
 ]
 
 
@@ -38,12 +42,10 @@ def story(result: Generation) -> tuple[list[int], int, list[tuple[list[int], lis
 @pytest.fixture
 def shared_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows in one padded product, as on a GPU."""
-    split = torch.Tensor.split
-    whole = lambda tensor, size, dim=0: split(tensor, len(tensor) if size == 1 else size, dim)  # noqa: E731
-    monkeypatch.setattr(torch.Tensor, "split", whole)
+    monkeypatch.setattr("softdlm.predict.rows_apart", lambda device: False)
 
 
-@settings(max_examples=20)
+@settings(max_examples=24)
 @given(
     st.sampled_from(FAMILIES),
     st.lists(st.integers(1, 17), min_size=2, max_size=5),
@@ -116,9 +118,10 @@ def test_left_padding_is_the_same_canvas() -> None:
         padded = softdlm.Canvas.of(
             torch.cat([pad, plain.ids], 1), model.mask_id, torch.cat([pad.bool(), plain.real], 1)
         )
-        for block in (None, 8):
-            *_, one = softdlm.denoise(model, plain, commit=TopN(2), feedback=Slerp(), block_length=block)
-            *_, other = softdlm.denoise(model, padded, commit=TopN(2), feedback=Slerp(), block_length=block)
+        for block, cache in ((None, None), (8, None), (8, "prefix"), (8, "dual")):
+            options: Any = {"commit": TopN(2), "feedback": Slerp(), "block_length": block, "cache": cache}
+            *_, one = softdlm.denoise(model, plain, **options)
+            *_, other = softdlm.denoise(model, padded, **options)
             assert torch.equal(one.canvas.ids, other.canvas.ids[:, 4:])
             assert one.index == other.index
 

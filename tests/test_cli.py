@@ -36,13 +36,14 @@ def test_generate_as_json(folders: dict[str, str], family: str, tmp_path: Path) 
     trace = tmp_path / "trace.json"
     done = run(
         "generate", "the cat", "-m", folders[family], "-n", "12", "-t", "3", "--json", "--trace", str(trace),
-        "--block-length", "8",
+        "--block-length", "8", "--cache", "dual", "--refresh", "2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["forwards"] >= 1
     assert answer["tokens_per_forward"] == pytest.approx(len(answer["ids"]) / answer["forwards"], abs=1e-4)
     assert "Slerp(k=3, lam=0.3" in answer["options"]["feedback"]
+    assert (answer["options"]["cache"], answer["options"]["refresh"]) == ("dual", "2")
     saved = Trace.load(trace)
     assert len(saved.passes) == answer["forwards"]
     assert saved.replay()[: len(answer["ids"])] == answer["ids"]
@@ -117,6 +118,8 @@ def test_models_and_doctor() -> None:
         (["generate", "hello", "-m", str(DATA / "llada")], "has no tokenizer: give token ids"),
         (["generate", "x", "-m", "LLADA", "-n", "5000"], "the model's context is 4096"),
         (["compare", "x", "-m", "LLADA", "--methods", "vanilla,magic"], "unknown method 'magic'"),
+        (["compare", "x", "-m", "LLADA", "--cache", "suffix"], "cache must be one of prefix, dual, or None"),
+        (["generate", "x", "-m", "LLADA", "--refresh", "2"], "refresh 2 is of a cache: give cache as well"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from softdlm import EntropyBound, Factor, Steps, Threshold, TopN, UsageError
-from softdlm.commit import Rank, order, places, scores
-from softdlm.types import Context
+from softdlm import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN, UsageError
+from softdlm.commit import CommitRule, Rank, order, places, scores
+from softdlm.types import Context, Prediction
 from tests.strategies import Scene, scenes
 
 RANKS: list[Rank] = ["confidence", "margin", "entropy"]
@@ -177,6 +178,16 @@ def test_budget_caps_a_threshold_by_its_share_of_the_passes() -> None:
     assert len(chosen(scene, Threshold(0.0, budget=4), 0)) == 2
 
 
+@given(scenes(last=True), bounds)
+def test_a_lead_in_is_the_first_position_of_a_block_and_then_the_rule(scene: Scene, tau: float) -> None:
+    chosen = LeadIn(Threshold(tau))(scene.prediction, scene.open, scene.context)
+    usual = Threshold(tau)(scene.prediction, scene.open, scene.context)
+    for row, passes in enumerate(scene.context.block_passes.flatten().tolist()):
+        first = [int(scene.open[row].int().argmax())]
+        expected = first if passes == 0 else usual[row].nonzero().flatten().tolist()
+        assert chosen[row].nonzero().flatten().tolist() == expected
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("make", "words"),
@@ -217,3 +228,30 @@ def _scene_with_entropy(entropy: torch.Tensor) -> Scene:
     prediction = Prediction(ids[..., 0], -entropy, entropy, entropy, ids, torch.ones(*shape, 1))
     zero, length = torch.zeros(shape[0], 1, dtype=torch.long), torch.full((shape[0], 1), shape[1])
     return Scene(prediction, torch.ones(shape, dtype=torch.bool), Context(zero, zero, length, length, length))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        TopN(2),
+        TopN(2, rank="margin"),
+        Steps(4),
+        Steps(4, schedule="eps"),
+        Threshold(0.9),
+        Threshold(0.95, floor=Steps(4, over="block"), strict=True, budget=8),
+        Factor(1.0),
+        Factor(1.0, variant="dllm"),
+        EntropyBound(0.1),
+    ],
+    ids=str,
+)
+def test_rules_do_not_wait_for_values(rule: CommitRule) -> None:
+    """On tensors without values: what would read one on the host (and stop a GPU, or a graph's capture) raises."""
+    with FakeTensorMode():
+        score, ids = torch.zeros(2, 6), torch.zeros(2, 6, dtype=torch.long)
+        prediction = Prediction(ids, score, score, score, ids[..., None], score[..., None])
+        count = torch.ones(2, 1, dtype=torch.long)
+        chosen = rule(prediction, torch.ones(2, 6, dtype=torch.bool), Context(*[count] * 5))
+        assert chosen.shape == (2, 6)
+        with pytest.raises(DataDependentOutputException):
+            bool(chosen.any())

@@ -7,11 +7,13 @@ import pytest
 from tests.conftest import FAMILIES, tiny
 from tests.parity_cases import agrees, cases
 
+CASES = [case for family in FAMILIES for case in cases(family)]
 NAMED = [pytest.param(family, case, id=f"{family}-{case['name']}") for family in FAMILIES for case in cases(family)]
 
 
 def test_enough_cases_are_compared() -> None:
-    assert [len(cases(family)) for family in FAMILIES] == [37, 27, 19]
+    assert [len(cases(family)) for family in FAMILIES] == [47, 35, 19]
+    assert sum("cache-prefix" in case["name"] or "cache-dual" in case["name"] for case in CASES) == 18
 
 
 @pytest.mark.parametrize(("family", "case"), NAMED)

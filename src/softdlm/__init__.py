@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from softdlm import tasks
-    from softdlm.commit import EntropyBound, Factor, Steps, Threshold, TopN
+    from softdlm.commit import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN
     from softdlm.decode import denoise
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # public name -> module; resolved on first use, so that `import softdlm` stays light
 _HOMES = {
-    **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound"], "softdlm.commit"),
+    **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound", "LeadIn"], "softdlm.commit"),
     **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix"], "softdlm.feedback"),
     **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),
     **dict.fromkeys(

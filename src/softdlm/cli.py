@@ -15,6 +15,7 @@ from softdlm.errors import SoftDLMError, UsageError
 from softdlm.evaluate.cli import evaluate, results
 from softdlm.options import (
     Attention,
+    Cache,
     Device,
     Dtype,
     Eos,
@@ -24,6 +25,7 @@ from softdlm.options import (
     Lam,
     MaskId,
     Model,
+    Refresh,
     Revision,
     load_model,
     token_ids,
@@ -69,6 +71,8 @@ def generate(
     factor: FactorF = None,
     max_new_tokens: NewTokens = 128,
     block_length: BlockLength = None,
+    cache: Cache = None,
+    refresh: Refresh = None,
     eos: Eos = "allow",
     temperature: Temperature = 0.0,
     top_p: TopP = None,
@@ -98,6 +102,8 @@ def generate(
         "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor),
         "max_new_tokens": max_new_tokens,
         "block_length": block_length,
+        "cache": cache,  # type: ignore[typeddict-item]
+        "refresh": refresh,
         "eos": eos,  # type: ignore[typeddict-item]
         "temperature": temperature,
         "top_p": top_p,
@@ -133,6 +139,8 @@ def compare(
     factor: FactorF = None,
     max_new_tokens: NewTokens = 128,
     block_length: BlockLength = None,
+    cache: Cache = None,
+    refresh: Refresh = None,
     eos: Eos = "allow",
     ids: Ids = False,
     raw: Raw = False,
@@ -153,6 +161,8 @@ def compare(
         "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor),
         "max_new_tokens": max_new_tokens,
         "block_length": block_length,
+        "cache": cache,  # type: ignore[typeddict-item]
+        "refresh": refresh,
         "eos": eos,  # type: ignore[typeddict-item]
         "chat": not raw,
     }

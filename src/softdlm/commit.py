@@ -188,6 +188,21 @@ class EntropyBound:
         return open & torch.zeros_like(open).scatter(1, ranked, within)
 
 
+@dataclass(frozen=True)
+class LeadIn:
+    """A block's first open position alone in its first pass, whatever its confidence; from then on the rule `then`.
+
+    Fast-dLLM's Dream with a cache, `LeadIn(Threshold(0.9))`: its cached passes cannot predict that position, which
+    depends on the state before the block. Ours can, so there it is a choice.
+    """
+
+    then: CommitRule
+
+    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
+        leading = open & (open.cumsum(1) == 1)
+        return torch.where(context.block_passes == 0, leading, self.then(prediction, open, context))
+
+
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise UsageError(f"{name} must be at least {least}, not {value}")

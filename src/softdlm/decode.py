@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal, NamedTuple, TypedDict, get_args
+from typing import Literal, TypedDict, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from softdlm.blocks import Blocks, Clock, check_block_length, first
+from softdlm.cache import CacheKind, Caching
 from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
-from softdlm.feedback import FeedbackRule, Mask
+from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice, predict, uniforms
-from softdlm.types import Canvas, Context, Embeddings, Step
+from softdlm.types import Canvas, Embeddings, Step
 
 EosPolicy = Literal["allow", "last", "forbid"]
 Until = Callable[[Step], Bool[Tensor, "B"]]
@@ -28,6 +30,8 @@ class DecodeOptions(TypedDict, total=False):
     commit: CommitRule
     feedback: FeedbackRule
     block_length: int | None
+    cache: CacheKind | None
+    refresh: int | None
     eos: EosPolicy
     forbid: Sequence[int]
     last: Sequence[int]
@@ -45,6 +49,8 @@ def denoise(
     commit: CommitRule = TopN(1),
     feedback: FeedbackRule = Mask(),
     block_length: int | None = None,
+    cache: CacheKind | None = None,
+    refresh: int | None = None,
     eos: EosPolicy = "allow",
     forbid: Sequence[int] = (),
     last: Sequence[int] = (),
@@ -59,7 +65,8 @@ def denoise(
 ) -> Iterator[Step]:
     """Decode a canvas, one Step per forward pass.
 
-    block_length None is one block over the whole canvas (the paper's setting). `forbid` and `last` are token
+    block_length None is one block over the whole canvas (the paper's setting). `cache` computes less of the canvas in
+    most passes, `refresh` all of it every so many passes of a block (cache.py). `forbid` and `last` are token
     policies per id, `eos` their short form for the model's EOS ids. Draws depend on (seed, request, pass, position)
     only; `requests` numbers the rows. Each Step keeps at least `candidates` candidates. early_finish lets a row
     stop once nothing is open before its first EOS ("block": only when its block is closed, as LLaDA-2's
@@ -85,9 +92,9 @@ def denoise(
     stops = [stop for stop in (finish(model, early_finish), until) if stop is not None]
     names = range(len(canvas.ids)) if requests is None else requests
     draw = None if temperature == 0 else Draw(seed, names)
-    return _passes(
-        model, canvas.to(model.device), commit, feedback, Blocks.of(model, block_length), choice, draw, stops
-    )
+    blocks = Blocks.of(model, block_length)
+    caching = Caching.of(model, blocks, canvas, cache, refresh)
+    return _passes(model, canvas.to(model.device), commit, feedback, blocks, caching, choice, draw, stops)
 
 
 @torch.no_grad()
@@ -97,6 +104,7 @@ def _passes(
     commit: CommitRule,
     feedback: FeedbackRule,
     blocks: Blocks,
+    caching: Caching,
     choice: Choice,
     draw: Draw | None,
     stops: Sequence[Until],
@@ -110,90 +118,25 @@ def _passes(
             return
         block = blocks.current(canvas)
         clock = clock.tick(block.start)
+        scope = caching.scope(block, clock)
         active = canvas.open & running & block.inside
-        requested = active if vanilla else canvas.open & running & block.visible
+        requested = active if vanilla else canvas.open & running & scope.computed
         context = clock.context(canvas, block, active)
         numbers = draw(canvas, context.passes) if draw else None
 
-        prediction = predict(model, embeds, canvas, requested, choice, numbers, blocks.attention, blocks.width(block))
+        prediction = predict(model, embeds, canvas, requested, choice, numbers, scope)
         committed = commit(prediction, active, context) & active
         canvas = canvas.commit(committed, prediction.token)
-        embeds = model.embed(canvas.ids)
+        unseen = canvas.open & ~requested  # stay as they are, soft or [MASK]
+        embeds = torch.where(unseen[..., None], embeds, model.embed(canvas.ids))
         if not vanilla:
-            soft = requested & canvas.open
-            embeds[soft] = feedback(prediction.at(soft), embeddings, context.at(soft))
+            feed_back(feedback, prediction, embeddings, context, requested & canvas.open, embeds)
 
         step = Step(index, canvas, prediction, requested, active, committed, context)
         yield step
         running = running & canvas.open.any(1, keepdim=True)
         for stop in stops:
             running = running & ~stop(step)[:, None]
-
-
-class Block(NamedTuple):
-    """Each row's current block."""
-
-    start: Int[Tensor, "B 1"]
-    inside: Bool[Tensor, "B L"]
-    visible: Bool[Tensor, "B L"]
-    """Positions the model may see: all, or under block-causal attention those up to the end of the block."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Left-to-right blocks; the current one is that of the row's first open position."""
-
-    length: int | None
-    attention: int | None
-    from_zero: bool
-
-    @staticmethod
-    def of(model: Denoiser, length: int | None) -> Blocks:
-        return Blocks(length, model.attention_block(length), model.blocks_from_zero)
-
-    def current(self, canvas: Canvas) -> Block:
-        index = torch.arange(canvas.ids.shape[1], device=canvas.ids.device)
-        origin = _first(canvas.real if self.from_zero else canvas.free)
-        length = self.length or canvas.ids.shape[1]
-        start = origin + (_first(canvas.open) - origin).clamp(min=0) // length * length
-        before_end = canvas.real & (index < start + length)
-        visible = before_end if self.attention and self.length else canvas.real
-        return Block(start, before_end & (index >= start), visible)
-
-    def width(self, block: Block) -> int:
-        """Columns that any row may see; what no row sees is not computed."""
-        length = block.visible.shape[1]
-        return length if self.attention is None else length - int(_first(block.visible.any(0, keepdim=True).flip(1)))
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Passes per row, in all and within the current block."""
-
-    passes: Int[Tensor, "B 1"]
-    block_passes: Int[Tensor, "B 1"]
-    block_start: Int[Tensor, "B 1"]
-
-    @staticmethod
-    def start(canvas: Canvas) -> Clock:
-        none = torch.full_like(canvas.ids[:, :1], -1)
-        return Clock(none, none, none)
-
-    def tick(self, block_start: Int[Tensor, "B 1"]) -> Clock:
-        again = torch.where(block_start == self.block_start, self.block_passes + 1, 0)
-        return Clock(self.passes + 1, again, block_start)
-
-    def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"]) -> Context:
-        def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
-            return where.sum(1, keepdim=True)
-
-        return Context(
-            self.passes,
-            self.block_passes,
-            per_row(block.inside),
-            per_row(canvas.free & block.inside),
-            per_row(active),
-        )
 
 
 @dataclass(frozen=True)
@@ -222,13 +165,8 @@ def finish(model: Denoiser, early_finish: bool | Literal["block"]) -> Until | No
 def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:
     """Rows whose answer holds an EOS with no open position before it."""
     ends = torch.isin(canvas.ids, torch.tensor(list(eos_ids), device=canvas.ids.device)) & canvas.free & ~canvas.open
-    before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < _first(ends)
+    before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < first(ends)
     return ends.any(1) & ~(canvas.open & before).any(1)
-
-
-def _first(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
-    """Index of each row's first True (0 where there is none)."""
-    return where.int().argmax(1, keepdim=True)
 
 
 def _token_ids(model: Denoiser, ids: Sequence[int], with_eos: bool) -> tuple[int, ...]:
@@ -237,11 +175,6 @@ def _token_ids(model: Denoiser, ids: Sequence[int], with_eos: bool) -> tuple[int
         if not 0 <= token < len(model.embedding):
             raise UsageError(f"token id {token} lies outside the vocabulary of {len(model.embedding)}")
     return chosen
-
-
-def check_block_length(block_length: int | None) -> None:
-    if block_length is not None and block_length < 1:
-        raise UsageError(f"block_length must be at least 1, or None for the whole canvas, not {block_length}")
 
 
 def check_start(model: Denoiser, first: int) -> None:

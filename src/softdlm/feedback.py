@@ -7,18 +7,18 @@ Arithmetic is float32 (float64 for a float64 table); the result is cast back to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from softdlm import kernels
 from softdlm.errors import UsageError
+from softdlm.plane import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.types import Context, Embeddings, Prediction
-
-_DEGENERATE = 1e-4
-"""Below this sine of the angle (and for an aggregate this much shorter than [MASK]) the arc has no direction."""
 
 
 @runtime_checkable
@@ -30,6 +30,23 @@ class FeedbackRule(Protocol):
     def needs_mean(self) -> bool: ...
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context, /) -> Float[Tensor, "N D"]: ...
+
+
+@runtime_checkable
+class PlaneRule(FeedbackRule, Protocol):
+    """A rule whose soft tokens lie in the plane of [MASK] and the mean: x e_MASK + y tangent.
+
+    `weights` gives (x, y) from numbers alone (see plane), so one formula serves torch and the kernel of a GPU.
+    """
+
+    @property
+    def lam(self) -> float: ...
+
+    @property
+    def norm(self) -> str | None: ...
+
+    @property
+    def weights(self) -> Callable[..., tuple[Any, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -51,17 +68,13 @@ class Euclidean:
     lam: float = 0.3
     norm: Literal["mask"] | None = None
     needs_mean = False
+    weights = staticmethod(line_weights)
 
     def __post_init__(self) -> None:
         _check(self.k, self.lam, self.norm, (None, "mask"))
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        mask, mean = _endpoints(prediction, embeddings, self.k)
-        soft = torch.lerp(mask.expand_as(mean), mean, self.lam)
-        if self.norm == "mask":
-            length = _norm(soft)
-            soft = torch.where(length > _DEGENERATE * _norm(mask), soft * (_norm(mask) / length), mask)
-        return soft.to(embeddings.table.dtype)
+        return _in_plane(self, prediction, embeddings)
 
 
 @dataclass(frozen=True)
@@ -75,16 +88,13 @@ class Slerp:
     lam: float = 0.3
     norm: Literal["mask", "candidate"] = "mask"
     needs_mean = False
+    weights = staticmethod(arc_weights)
 
     def __post_init__(self) -> None:
         _check(self.k, self.lam, self.norm, ("mask", "candidate"))
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        mask, mean = _endpoints(prediction, embeddings, self.k)
-        soft = slerp(mask, mean, self.lam)
-        if self.norm == "candidate":
-            soft = soft * (_norm(mean) / _norm(mask))
-        return soft.to(embeddings.table.dtype)
+        return _in_plane(self, prediction, embeddings)
 
 
 @dataclass(frozen=True)
@@ -130,60 +140,63 @@ class NormMix:
         weights = prediction.topk_probs[:, : self.k, None].to(mask.dtype)
         rest = 1 - weights.sum(1)
         mix = (weights * candidates).sum(1) + rest * mask
-        target = (weights * _norm(candidates)).sum(1) + rest * _norm(mask)
-        length = _norm(mix)
-        soft = torch.where(length > _DEGENERATE * target, mix * (target / length), mask)
+        target = (weights * norm_of(candidates)).sum(1) + rest * norm_of(mask)
+        length = norm_of(mix)
+        soft = torch.where(length > DEGENERATE * target, mix * (target / length), mask)
         return soft.to(embeddings.table.dtype)
+
+
+def feed_back(
+    rule: FeedbackRule,
+    prediction: Prediction,
+    embeddings: Embeddings,
+    context: Context,
+    chosen: Bool[Tensor, "B L"],
+    embeds: Float[Tensor, "B L D"],
+) -> None:
+    """Writes the rule's soft tokens into the next pass's input, at the chosen positions."""
+    if fused(rule, embeddings):
+        from softdlm.kernels.soft import write_soft
+
+        write_soft(rule, prediction, embeddings, chosen, embeds)
+    else:
+        embeds[chosen] = rule(prediction.at(chosen), embeddings, context.at(chosen))
+
+
+def fused(rule: FeedbackRule, embeddings: Embeddings) -> bool:
+    """Whether the kernel makes this rule's soft tokens: those of a plane, on a GPU with Triton."""
+    return (
+        isinstance(rule, PlaneRule)
+        and kernels.wanted(embeddings.table.device)
+        and kernels.has_triton()
+        and embeddings.table.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    )
 
 
 def slerp(
     mask: Float[Tensor, "D"], mean: Float[Tensor, "N D"], lam: float | Float[Tensor, "N 1"]
 ) -> Float[Tensor, "N D"]:
-    """cos(lam theta) e_MASK + sin(lam theta) |e_MASK| w, w the unit tangent at [MASK] towards the mean.
+    """The point at lam x theta on the arc from [MASK] towards the mean, at the [MASK] norm."""
+    ends = Ends.of(mask, mean)
+    return ends.point(*arc_weights(lam, "mask", *ends.numbers))
 
-    The same point as the quotient-of-sines form, but nothing is divided by sin theta: the norm is exact at every
-    angle and lam = 0 is [MASK] to the bit. Parallel ends have no tangent: linear; an opposite or vanishing mean
-    gives no direction to go: [MASK].
-    """
-    length, mean_length = _norm(mask), _norm(mean)
-    toward, start = mean / mean_length, mask / length
-    cosine = (toward * start).sum(-1, keepdim=True)
-    tangent = toward - cosine * start
-    sine = _norm(tangent)
-    theta = _angle(sine, cosine)
-    arc = torch.cos(lam * theta) * mask + torch.sin(lam * theta) * length * (tangent / sine)
-    line = start + lam * (toward - start)
-    line = line * (length / _norm(line))
-    soft = torch.where(sine > _DEGENERATE, arc, torch.where(cosine > 0, line, mask))
-    return torch.where(mean_length > _DEGENERATE * length, soft, mask)
+
+def _in_plane(rule: PlaneRule, prediction: Prediction, embeddings: Embeddings) -> Float[Tensor, "N D"]:
+    ends = Ends.of(_working(embeddings.mask), aggregate(prediction, embeddings, rule.k))
+    soft = ends.point(*rule.weights(rule.lam, rule.norm, *ends.numbers))
+    return soft.to(embeddings.table.dtype)
 
 
 def aggregate(prediction: Prediction, embeddings: Embeddings, k: int) -> Float[Tensor, "*S D"]:
     """m = sum p_i e_i over the k best candidates, p renormalised over them (section 4.2)."""
     weights = prediction.topk_probs[..., :k]
-    weights = weights / weights.sum(-1, keepdim=True)
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     candidates = _working(embeddings.table[prediction.topk_ids[..., :k]])
     return (weights.to(candidates.dtype).unsqueeze(-1) * candidates).sum(-2)
 
 
-def _angle(sine: Float[Tensor, "N 1"], cosine: Float[Tensor, "N 1"]) -> Float[Tensor, "N 1"]:
-    """atan2 by the half angle: torch.atan2 rounds differently with the number of rows, and batches must agree."""
-    half = torch.atan(sine / (1 + cosine.abs()))
-    return torch.where(cosine >= 0, 2 * half, torch.pi - 2 * half)
-
-
-def _endpoints(
-    prediction: Prediction, embeddings: Embeddings, k: int
-) -> tuple[Float[Tensor, "D"], Float[Tensor, "N D"]]:
-    return _working(embeddings.mask), aggregate(prediction, embeddings, k)
-
-
 def _working(value: Tensor) -> Tensor:
     return value.to(torch.promote_types(value.dtype, torch.float32))
-
-
-def _norm(value: Tensor) -> Tensor:
-    return value.norm(dim=-1, keepdim=True)
 
 
 def _check(k: int, lam: float, norm: str | None, norms: tuple[str | None, ...]) -> None:

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from softdlm.decode import DecodeOptions, check_block_length, check_length, check_start, denoise
+from softdlm.blocks import check_block_length
+from softdlm.decode import DecodeOptions, check_length, check_start, denoise
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.trace import Pass, Trace

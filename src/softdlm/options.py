@@ -17,6 +17,8 @@ MaskId = Annotated[int | None, typer.Option(help="Overrides the checkpoint's.")]
 EosIds = Annotated[str | None, typer.Option(help="Overrides the checkpoint's; EOS first, commas between.")]
 K = Annotated[int, typer.Option("--k", help="Candidates in a soft token.")]
 Lam = Annotated[float, typer.Option("--lam", help="Strength of the feedback, 0 to 1.")]
+Cache = Annotated[str | None, typer.Option(help="Recall keys and values outside the block: prefix or dual.")]
+Refresh = Annotated[int | None, typer.Option(help="With --cache, compute all again after so many passes of a block.")]
 Eos = Annotated[str, typer.Option(help="EOS may be predicted: allow, last or forbid.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from softdlm import kernels
+from softdlm.cache import Scope
 from softdlm.errors import UsageError
+from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
-from softdlm.threads import map_rows
+from softdlm.models.memory import Window
+from softdlm.threads import map_rows, rows_apart
 from softdlm.types import Canvas, Prediction
 
 _CHUNK_ELEMENTS = 2**26
@@ -54,6 +59,13 @@ class Choice:
         if both:
             raise UsageError(f"token ids {sorted(both)} are both forbidden and wanted last: choose one")
 
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0 and self.top_p in (None, 1) and self.top_k is None
+
+    def special(self, device: torch.device) -> Special:
+        return Special.of(self.mask_id, self.forbid, self.last, device)
+
 
 def predict(
     model: Denoiser,
@@ -61,13 +73,11 @@ def predict(
     canvas: Canvas,
     requested: Bool[Tensor, "B L"],
     choice: Choice,
-    uniforms: Float[Tensor, "B L"] | None = None,
-    block_length: int | None = None,
-    width: int | None = None,
+    uniforms: Float[Tensor, "B L"] | None,
+    scope: Scope,
 ) -> Prediction:
     """One forward pass over the rows that ask for something; only their requested positions see the LM head.
 
-    `block_length` is that of the attention pattern; columns from `width` on are seen by no row and left out.
     A GPU takes all rows at once. A CPU takes each by itself, without padding: the rounding of a matrix product depends
     on its size, so this is how a batch gives the bits that its rows give alone (docs/reproducibility.md has the cost).
     """
@@ -75,19 +85,37 @@ def predict(
     drawn = None if uniforms is None else uniforms.to(embeds.device)
 
     def part(group: Int[Tensor, "G"]) -> Prediction:
-        columns = canvas.real[group, :width].any(0).nonzero().flatten()
-        wanted, real = (mask[group][:, columns] for mask in (requested, canvas.real))
-        hidden = model.hidden(
-            embeds[group][:, columns],
-            attention_mask=None if bool(real.all()) else real,
-            position_ids=canvas.positions[group][:, columns],
-            block_length=block_length,
-        )
-        numbers = None if drawn is None else drawn[group][:, columns][wanted]
+        window = scope.window(group, model.first_open)
+        wanted = window.take(requested)
+        hidden = states(model, window, scope, window.take(embeds), canvas)
+        numbers = None if drawn is None else window.take(drawn)[wanted]
         return reduce_hidden(model, hidden[wanted], choice, numbers)
 
-    parts = map_rows(part, rows) if embeds.device.type == "cpu" else [part(rows)]
-    return Prediction.join(parts).scatter(requested)
+    if rows_apart(embeds.device):
+        return Prediction.join(map_rows(part, rows)).scatter(requested)
+    groups = scope.groups(rows)
+    return Prediction.join([part(group) for group in groups]).at(in_order(requested, groups)).scatter(requested)
+
+
+def states(
+    model: Denoiser, window: Window, scope: Scope, embeds: Float[Tensor, "G Q D"], canvas: Canvas
+) -> Float[Tensor, "G Q H"]:
+    """The network on one window of the canvas."""
+    real = canvas.real[window.rows][:, window.keys]
+    sight: dict[str, Any] = {
+        "attention_mask": None if bool(real.all()) else real,
+        "position_ids": canvas.positions[window.rows][:, window.keys],
+        "block_length": scope.attention,
+    }
+    if scope.memory is None:
+        return model.hidden(embeds, **sight)
+    return model.hidden_in(window, scope.memory, embeds, **sight)
+
+
+def in_order(requested: Bool[Tensor, "B L"], groups: Sequence[Int[Tensor, "_"]]) -> Int[Tensor, "N"]:
+    """The places of the requested positions, left to right and row by row, in a list that goes group by group."""
+    number = torch.arange(requested.numel(), device=requested.device).view_as(requested)
+    return torch.cat([number[group][requested[group]] for group in groups]).argsort()
 
 
 def reduce_hidden(
@@ -96,11 +124,25 @@ def reduce_hidden(
     """LM head and vocabulary reduction, a bounded number of rows at a time."""
     size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
     table = model.embedding if choice.needs_mean else None
-    parts = [
-        reduce_logits(model.head(rows), choice, None if uniforms is None else uniforms[start : start + size], table)
-        for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True)
-    ]
-    return Prediction.join(parts)
+
+    def part(start: int) -> Prediction:  # a function, so that a chunk's logits are gone before the next one's come
+        logits = model.head(hidden[start : start + size])
+        if fused(choice, logits):
+            return kernels.reduce_greedy(logits, choice.special(logits.device), choice.k)
+        return reduce_logits(logits, choice, None if uniforms is None else uniforms[start : start + size], table)
+
+    return Prediction.join([part(start) for start in range(0, len(hidden), size)])
+
+
+def fused(choice: Choice, logits: Float[Tensor, "N V"]) -> bool:
+    """Whether the kernels do this reduction: greedy choices on a GPU, without the full-vocabulary mean."""
+    return (
+        kernels.wanted(logits.device)
+        and choice.greedy
+        and not choice.needs_mean
+        and choice.k <= MAX_CANDIDATES
+        and logits.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    )
 
 
 def reduce_logits(

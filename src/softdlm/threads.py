@@ -15,6 +15,11 @@ from torch import Tensor
 Result = TypeVar("Result")
 
 
+def rows_apart(device: torch.device) -> bool:
+    """Whether this device computes the rows of a batch each by itself."""
+    return device.type == "cpu"
+
+
 def map_rows(function: Callable[[Int[Tensor, "1"]], Result], rows: Int[Tensor, "N"]) -> list[Result]:
     """`function` of each row's number, in order. One row alone has all the cores."""
     threads = torch.get_num_threads()

@@ -102,8 +102,8 @@ class Prediction:
         """Where the token is one that the token policy wants committed last."""
         return self.log_confidence.isneginf()
 
-    def at(self, where: Bool[Tensor, "*S"]) -> Prediction:
-        """The prediction at the chosen positions, flattened."""
+    def at(self, where: Bool[Tensor, "*S"] | Int[Tensor, "N"]) -> Prediction:
+        """The prediction at the chosen positions, flattened; of a flat one also by number."""
         return Prediction(**{name: value[where] for name, value in self._values().items()})
 
     def scatter(self, where: Bool[Tensor, "B L"]) -> Prediction:

@@ -78,12 +78,23 @@ CHANGES: list[dict[str, Any]] = [
     {"temperature": 0.1},
     {"top_p": 0.9},
     {"seed": 1},
+    {"cache": "prefix"},
+    {"cache": "dual"},
+    {"cache": "dual", "refresh": 2},
 ]
 
 
 def test_every_change_of_the_protocol_changes_the_name(folder: Path) -> None:
     keys = [key(folder), *(key(folder, **change) for change in CHANGES)]
     assert len(set(keys)) == len(CHANGES) + 1
+
+
+def test_a_cache_is_on_record_and_no_cache_leaves_old_names_as_they_were() -> None:
+    cached = replace(BASE.decoding, cache="dual", refresh=2)
+    assert cached.record() == {**BASE.decoding.record(), "cache": "dual", "refresh": 2}
+    assert not {"cache", "refresh"} & BASE.decoding.record().keys()
+    options = cached.options(())
+    assert (options.get("cache"), options.get("refresh")) == ("dual", 2)
 
 
 def edit_weights(folder: Path) -> None:
@@ -160,6 +171,7 @@ def test_eos_forbidden_but_not_the_end_of_turn() -> None:
         (lambda: replace(BASE.decoding, top_p=0.0), r"top_p must lie in \(0, 1\], not 0.0"),
         (lambda: replace(BASE.decoding, max_new_tokens=0), "max_new_tokens must be at least 1, not 0"),
         (lambda: replace(BASE.decoding, block_length=0), "block_length must be at least 1"),
+        (lambda: replace(BASE.decoding, refresh=2), "refresh 2 is of a cache"),
         (lambda: replace(BASE.decoding, eos="never"), "eos must be one of allow, last, .* not 'never'"),
         (lambda: replace(BASE.decoding, reading="fast"), "reading must be one of plain, .* not 'fast'"),
         (lambda: Rate("speed", 3), "unknown rate 'speed': one of tokens_per_step"),

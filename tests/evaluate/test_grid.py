@@ -47,11 +47,12 @@ def test_vanilla_has_no_strength_and_comes_once(grid: Grid) -> None:
 
 
 def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
-    one = replace(grid, methods=("slerp",), rates=RATES[:1], block_length=4, rank="margin")
+    one = replace(grid, methods=("slerp",), rates=RATES[:1], block_length=4, rank="margin", cache="dual", refresh=3)
     single, slerp = plan(one).cells
     assert (single.cell.decoding.method, single.cell.decoding.rate) == ("vanilla", SINGLE)
     assert single.cell.decoding.commit == softdlm.TopN(1, "margin")
     assert single.protocol["decoding"] == slerp.protocol["decoding"]
+    assert (slerp.protocol["decoding"]["cache"], slerp.protocol["decoding"]["refresh"]) == ("dual", 3)
     assert len(plan(replace(one, single=False)).cells) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 import softdlm
 from softdlm import PromptError, Slerp, Steps, TopN, UsageError
 from softdlm.evaluate.benchmarks import load_benchmark
-from softdlm.evaluate.settings import eos_options
+from softdlm.evaluate.cell import eos_options
 from tests.conftest import BENCHMARKS, DATA
 from tests.evaluate.harness_runs import MODELS, UNJAILED, adapter, benchmarks, evaluate, folder, paper_run
 
@@ -48,7 +48,7 @@ def test_all_four_benchmarks_run_end_to_end(model: str) -> None:
 
 def direct(loaded: Any, model: str, name: str, item: Any, said: dict[str, Any]) -> str:
     """The same answer without the harness, in the words of protocol and paper."""
-    options: dict[str, Any] = {"commit": TopN(4), **eos_options(loaded, POLICY.get(name, "allow"))}  # type: ignore[arg-type]
+    options: dict[str, Any] = {"commit": TopN(4), **eos_options(POLICY.get(name, "allow"), loaded.eos_ids)}  # type: ignore[arg-type]
     if model == "dream":
         options |= {"commit": Steps(2, "eps", rank="entropy"), "temperature": 0.1, "top_p": 0.9}
     answer = softdlm.generate(

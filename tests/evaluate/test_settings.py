@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from softdlm import EntropyBound, Mask, Slerp, Steps, Threshold, TopN, UsageError
+from softdlm.evaluate.cell import eos_options
 from softdlm.evaluate.identity import code_digest, digest, protocol, request_number, weights_identity
-from softdlm.evaluate.settings import Settings, eos_options
+from softdlm.evaluate.settings import Settings
 from softdlm.methods import METHODS
 from tests.conftest import DATA, tiny
 
@@ -23,6 +24,8 @@ def test_strings_become_numbers_lists_and_rules() -> None:
     assert decoding.commit == TopN(4)
     assert (decoding.max_new_tokens, decoding.seed) == (64, 7)
     assert Settings.parse({"eos_ids": [1, 2], "top_p": "none"}).eos_ids == (1, 2)
+    cached = Settings.parse({"cache": "prefix", "refresh": "4"}).for_request({}).options(tiny("llada"))
+    assert (cached.get("cache"), cached.get("refresh")) == ("prefix", 4)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,8 @@ def test_strings_become_numbers_lists_and_rules() -> None:
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
         ({"check_greedy": "perhaps"}, "check_greedy must be true or false"),
         ({"k": True}, "k must be a number, not True"),
+        ({"cache": "suffix"}, "cache must be one of prefix, dual, not 'suffix'"),
+        ({"refresh": 2}, "refresh 2 is of a cache"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -85,8 +90,8 @@ def test_adaptive_rules_replace_the_tasks_schedule() -> None:
 
 def test_humanevals_rule_forbids_eos_and_allows_the_end_of_turn() -> None:
     model = tiny("llada")
-    assert eos_options(model, "forbid-first") == {"eos": "allow", "forbid": (181,)}
-    assert eos_options(model, "last") == {"eos": "last"}
+    assert eos_options("forbid-first", model.eos_ids) == {"eos": "allow", "forbid": (181,)}
+    assert eos_options("last", model.eos_ids) == {"eos": "last"}
     options = Settings.parse({}).for_request({"eos": "forbid-first"}).options(model)
     assert options.get("forbid") == (181,)
 

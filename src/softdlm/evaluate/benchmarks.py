@@ -59,7 +59,7 @@ class Benchmark:
 
     @property
     def eos(self) -> EosWord:
-        """For `softdlm.evaluate.settings.eos_options`."""
+        """For `softdlm.evaluate.cell.eos_options`."""
         return self._generation["eos"]
 
     @property

@@ -16,8 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from softdlm.blocks import check_block_length
+from softdlm.cache import CacheKind, check_cache
 from softdlm.commit import CommitRule, Rank
-from softdlm.decode import DecodeOptions, check_block_length
+from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Attention, Denoiser
@@ -41,6 +43,11 @@ EosWord = Literal["allow", "last", "forbid", "forbid-first"]
 """decode's policies, and `forbid-first`: EOS itself is forbidden, end of turn allowed (the paper's HumanEval)."""
 Reading = Literal["plain", "dream-dllm", "dream-greedy"]
 """How Dream's vanilla is read (recipes/paper.py); `plain` is exactly what the other settings say."""
+
+
+def eos_options(eos: EosWord, eos_ids: Sequence[int]) -> DecodeOptions:
+    """The options of `denoise` for a policy; EOS is the first of the model's EOS ids, end of turn the others."""
+    return {"eos": "allow", "forbid": tuple(eos_ids[:1])} if eos == "forbid-first" else {"eos": eos}
 
 
 @dataclass(frozen=True)
@@ -156,10 +163,13 @@ class Decoding:
     temperature: float = 0.0
     top_p: float | None = None
     seed: int = 0
+    cache: CacheKind | None = None
+    refresh: int | None = None
 
     def __post_init__(self) -> None:
         Choice(mask_id=0, temperature=self.temperature, top_p=self.top_p)  # checks both
         check_block_length(self.block_length)
+        check_cache(self.cache, self.refresh)
         if self.max_new_tokens < 1:
             raise UsageError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
         for name, value, words in (("eos", self.eos, EosWord), ("reading", self.reading, Reading)):
@@ -175,9 +185,6 @@ class Decoding:
 
     def options(self, eos_ids: Sequence[int]) -> DecodeOptions:
         """The keywords of `denoise`."""
-        policy: DecodeOptions = {"eos": "allow", "forbid": tuple(eos_ids[:1])}
-        if self.eos != "forbid-first":
-            policy = {"eos": self.eos}
         return {
             "feedback": self.feedback,
             "commit": self.commit,
@@ -185,13 +192,16 @@ class Decoding:
             "temperature": self.temperature,
             "top_p": self.top_p,
             "seed": self.seed,
-            **policy,
+            "cache": self.cache,
+            "refresh": self.refresh,
+            **eos_options(self.eos, eos_ids),
         }
 
     def record(self) -> dict[str, Any]:
-        """What the methods and rates of one comparison share."""
+        """What the methods and rates of one comparison share; no cache is no entry, as before there were any."""
         names = ("max_new_tokens", "eos", "block_length", "rank", "reading", "temperature", "top_p", "seed")
-        return {name: getattr(self, name) for name in names}
+        cached = () if self.cache is None else ("cache", "refresh")
+        return {name: getattr(self, name) for name in (*names, *cached)}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from softdlm.errors import UsageError
+from softdlm.options import Cache, Refresh
 
 if TYPE_CHECKING:
     from softdlm.evaluate.executors import Executor
@@ -67,6 +68,8 @@ def evaluate(
     rank: Ranks = None,
     eos: Eos = None,
     block_length: BlockLength = None,
+    cache: Cache = None,
+    refresh: Refresh = None,
     max_new_tokens: NewTokens = None,
     temperature: Temperature = None,
     top_p: TopP = None,
@@ -123,6 +126,8 @@ def evaluate(
         top_p=top_p,
         seed=seed,
         single=not no_single,
+        cache=cache,  # type: ignore[arg-type]
+        refresh=refresh,
     )
     if plot is not None:
         check_plot(plot, grid)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from softdlm.cache import CacheKind
 from softdlm.commit import Rank
 from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
 from softdlm.evaluate.cell import (
@@ -54,6 +55,8 @@ class Grid:
     top_p: float | None = None
     seed: int = 0
     single: bool = True
+    cache: CacheKind | None = None
+    refresh: int | None = None
 
     def __post_init__(self) -> None:
         """Try every value once, so that a bad one is an error before anything is run."""
@@ -106,6 +109,8 @@ class Grid:
             temperature=setting.temperature if self.temperature is None else self.temperature,
             top_p=setting.top_p if self.top_p is None else self.top_p,
             seed=self.seed,
+            cache=self.cache,
+            refresh=self.refresh,
         )
 
 

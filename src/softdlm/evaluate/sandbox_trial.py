@@ -32,7 +32,7 @@ assert {name for _, name in socket.if_nameindex()} <= {"lo"}, "the network is vi
 assert sum(name.isdigit() for name in os.listdir("/proc")) <= 3, "processes of the host are visible"
 assert not any(line.split()[1].strip("0") for line in open("/proc/self/status") if line.startswith("Cap")
     and line[:6] != "CapBnd"), "capabilities are left"
-with open("/tmp/scratch", "w") as file:
+with open("scratch", "w") as file:
     file.write("x")
 """
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from softdlm.cache import CacheKind, check_cache
 from softdlm.commit import CommitRule, Rank, Steps, TopN
 from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
-from softdlm.evaluate.cell import EosWord
+from softdlm.evaluate.cell import EosWord, eos_options
 from softdlm.feedback import FeedbackRule
 from softdlm.methods import commit_rule, feedback_rule
 from softdlm.models.denoiser import Denoiser
@@ -47,6 +48,8 @@ class Settings:
     ranking: str | None = None
     schedule: str | None = None
     block_length: int | None = None
+    cache: CacheKind | None = None
+    refresh: int | None = None
     max_new_tokens: int | None = None
     eos: str | None = None
     temperature: float | None = None
@@ -78,6 +81,7 @@ class Settings:
             raise UsageError(f"max_new_tokens must be at least 1, not {limit}")
         drawn = {name: self._either(name, task, none) for name, none in _NO_DRAW.items()}
         Choice(mask_id=0, **drawn)  # refuses what cannot be meant
+        check_cache(self.cache, self.refresh)
         return Decoding(
             feedback_rule(self.method, self.k, self.lam),
             self._commit(task, limit),
@@ -85,6 +89,8 @@ class Settings:
             limit,
             _choice(EosWord)("eos", self._either("eos", task, "allow")),
             seed=self.seed,
+            cache=self.cache,
+            refresh=self.refresh,
             **drawn,
         )
 
@@ -127,6 +133,8 @@ class Decoding:
     top_p: float | None
     top_k: int | None
     seed: int
+    cache: CacheKind | None = None
+    refresh: int | None = None
 
     def options(self, model: Denoiser) -> DecodeOptions:
         return {
@@ -137,13 +145,10 @@ class Decoding:
             "top_p": self.top_p,
             "top_k": self.top_k,
             "seed": self.seed,
-            **eos_options(model, self.eos),
+            "cache": self.cache,
+            "refresh": self.refresh,
+            **eos_options(self.eos, model.eos_ids),
         }
-
-
-def eos_options(model: Denoiser, eos: EosWord) -> DecodeOptions:
-    """The options of `generate` for a policy; EOS is the first of the model's EOS ids, end of turn the others."""
-    return {"eos": "allow", "forbid": model.eos_ids[:1]} if eos == "forbid-first" else {"eos": eos}
 
 
 def _is_none(value: Any) -> bool:
@@ -207,8 +212,9 @@ def _positive(name: str, value: Any) -> int:
 _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(["pretrained", "revision", "dtype", "device", "attention", "method"], _text),
     **dict.fromkeys(["mask_id", "k", "seed", "top_k", "tokens_per_step"], _integer),
-    **dict.fromkeys(["max_length", "block_length", "max_new_tokens", "mc_samples", "batch_size"], _positive),
+    **dict.fromkeys(["max_length", "block_length", "refresh", "max_new_tokens", "mc_samples", "batch_size"], _positive),
     **dict.fromkeys(["lam", "threshold", "entropy_bound", "factor", "temperature", "top_p"], _number),
+    "cache": _choice(CacheKind),
     "eos_ids": _ids,
     "eos": _choice(EosWord),
     "ranking": _choice(Rank),

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softdlm.errors import UsageError
+from softdlm.models.memory import Memory, Window
 from softdlm.types import row_positions
 
 Attention = Literal["auto", "full", "block-causal"]
@@ -34,7 +35,7 @@ class Denoiser:
     blocks_from_zero = False
     """Blocks count from the row's position 0, prompt included (LLaDA-2), not from the first open position."""
     first_open = 0
-    """The first position with a prediction of its own (Dream: 1)."""
+    """The first position with a prediction of its own: each comes from the state so many places earlier (Dream: 1)."""
 
     def __init__(
         self,
@@ -78,6 +79,23 @@ class Denoiser:
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         raise TypeError(f"{type(self).__name__} must define head()")
 
+    def memory(self, batch: int, length: int) -> Memory:
+        """Room for the keys and values of a batch, for those that keep them (cache.py)."""
+        raise UsageError(f"{self.source.name} keeps no keys and values: leave cache out")
+
+    def hidden_in(
+        self,
+        window: Window,
+        memory: Memory,
+        embeds: Float[Tensor, "G Q D"],
+        *,
+        attention_mask: Bool[Tensor, "G K"] | None = None,
+        position_ids: Int[Tensor, "G K"],
+        block_length: int | None = None,
+    ) -> Float[Tensor, "G Q H"]:
+        """`hidden` of the window's positions alone, which see what `memory` holds of the other keys, and are kept."""
+        raise TypeError(f"{type(self).__name__} must define hidden_in(), having defined memory()")
+
     def attention_block(self, block_length: int | None) -> int | None:
         """The block of the attention pattern when decoding in blocks of `block_length`; None is full attention."""
         return None
@@ -107,7 +125,7 @@ class Denoiser:
 
 
 class NetworkDenoiser(Denoiser):
-    """A stock transformers network run without its causal mask and without its cache."""
+    """A stock transformers network run without its causal mask."""
 
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
         self.network: Any = network.eval().requires_grad_(False)
@@ -126,11 +144,38 @@ class NetworkDenoiser(Denoiser):
         if position_ids is None:
             everyone = torch.ones(embeds.shape[:2], dtype=torch.bool, device=embeds.device)
             position_ids = row_positions(everyone if attention_mask is None else attention_mask)
+        return self._states(embeds, attention_pattern(attention_mask, position_ids, block_length), position_ids)
+
+    def memory(self, batch: int, length: int) -> Memory:
+        config = self.network.config
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (batch, config.num_key_value_heads, length, width)
+        return Memory.empty(self.embedding, config.num_hidden_layers, shape)
+
+    @torch.no_grad()
+    def hidden_in(
+        self,
+        window: Window,
+        memory: Memory,
+        embeds: Float[Tensor, "G Q D"],
+        *,
+        attention_mask: Bool[Tensor, "G K"] | None = None,
+        position_ids: Int[Tensor, "G K"],
+        block_length: int | None = None,
+    ) -> Float[Tensor, "G Q H"]:
+        from softdlm.models.layers import network_cache
+
+        pattern = attention_pattern(attention_mask, position_ids, block_length, window.queries)
+        places = position_ids.gather(1, window.queries)
+        return self._states(embeds, pattern, places, network_cache(memory, window))
+
+    def _states(self, embeds: Tensor, pattern: Tensor | None, places: Tensor, cache: Any = None) -> Tensor:
         states = self.network.model(
             inputs_embeds=embeds,
-            attention_mask=attention_pattern(attention_mask, position_ids, block_length),
-            position_ids=position_ids,
-            use_cache=False,
+            attention_mask=pattern,
+            position_ids=places,
+            past_key_values=cache,
+            use_cache=cache is not None,
         ).last_hidden_state
         return self.align(states)
 
@@ -143,20 +188,25 @@ class NetworkDenoiser(Denoiser):
 
 
 def attention_pattern(
-    real: Bool[Tensor, "B L"] | None, positions: Int[Tensor, "B L"], block_length: int | None
-) -> Bool[Tensor, "B 1 L L"] | None:
+    real: Bool[Tensor, "B L"] | None,
+    positions: Int[Tensor, "B L"],
+    block_length: int | None,
+    queries: Int[Tensor, "B Q"] | None = None,
+) -> Bool[Tensor, "B 1 Q L"] | None:
     """Who sees whom: [b, 0, i, j] is True where query i sees key j. None is everybody sees everybody.
 
-    Each position sees itself whatever else is hidden, so that padding never makes a row without keys (NaN).
+    `queries` are the places among the keys that ask, all of them where it is None. Each position sees itself
+    whatever else is hidden, so that padding never makes a row without keys (NaN).
     """
     if real is None and block_length is None:
         return None
-    batch, length = positions.shape
-    seen = torch.ones(batch, length, length, dtype=torch.bool, device=positions.device)
+    keys = torch.arange(positions.shape[1], device=positions.device)
+    asking = keys.expand_as(positions) if queries is None else queries
+    seen = torch.ones(*asking.shape, len(keys), dtype=torch.bool, device=positions.device)
     if real is not None:
         seen &= real[:, None, :]
     if block_length is not None:
         block = positions // block_length
-        seen &= block[:, None, :] <= block[:, :, None]
-    seen |= torch.eye(length, dtype=torch.bool, device=positions.device)
+        seen &= block[:, None, :] <= block.gather(1, asking)[:, :, None]
+    seen |= keys == asking[:, :, None]
     return seen[:, None]
