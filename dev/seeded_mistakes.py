@@ -1282,7 +1282,7 @@ MISTAKES = [
         "reproduce/run.py",
         "short_digest(json.loads(json.dumps(plan.settings)))[:12]",
         "0",
-        "tests/reproduce/test_cli.py",
+        "tests/reproduce/test_run.py",
     ),
     Mistake(
         "reproduce: unfinished cells are not shown",
@@ -1346,6 +1346,8 @@ MISTAKES = [
         "cells = {each.key: each for one in made for each in one.cells}",
         "cells = {(each.key, id(one)): each for one in made for each in one.cells}",
         "tests/reproduce/test_study.py",
+    ),
+    Mistake(
         "kernel: ties go to the lowest id in a tile",
         "kernels/vocabulary_triton.py",
         "found = tl.min(tl.where(x == top, step[None, :], _RUN), 1)\n            best = tl.min(tl.where(found < _RUN, run + found, TILE), 0)",

@@ -80,3 +80,10 @@ def test_weights_count_in_the_interval_too() -> None:
     assert mean.low is not None
     assert mean.high is not None
     assert mean.low < 0.1 < mean.high < 0.3
+
+
+def test_the_interval_holds_the_share_even_at_its_ends() -> None:
+    for n in range(1, 400):
+        for hits in (0, 1, n - 1, n):
+            share = Share.of([True] * hits + [False] * (n - hits))
+            assert share.low <= share.percent <= share.high

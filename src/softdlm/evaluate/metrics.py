@@ -32,7 +32,8 @@ class Share(NamedTuple):
         p = hits / n
         spread = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
         centre, scale = p + Z95**2 / (2 * n), 1 + Z95**2 / n
-        return Share(100 * p, 100 * (centre - spread) / scale, 100 * (centre + spread) / scale, n)
+        low, high = 100 * (centre - spread) / scale, 100 * (centre + spread) / scale
+        return Share(100 * p, min(low, 100 * p), max(high, 100 * p), n)  # rounding must not put it outside
 
     def __str__(self) -> str:
         return f"{self.percent:.1f} [{self.low:.1f}, {self.high:.1f}]"

@@ -55,7 +55,7 @@ class Scale:
 FULL = Scale("full")
 QUICK = Scale(
     "quick",
-    items={"math": 20, "code": 12},
+    items={"math": 16, "code": 10},
     geometry=8,
     completions=3,
     agreement=8,
