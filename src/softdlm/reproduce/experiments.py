@@ -62,7 +62,7 @@ class Experiment:
         left = [task_title(name) for name in self.benchmarks if name not in places.values()]
         printed = data.study.printed
         others = ", ".join(name for name in self.models if not (printed.same and name == printed.model))
-        models = [f"the paper's models {others}"] if others else []
+        models = [f"the paper's model{'s' * (',' in others)} {others}"] if others else []
         return "; ".join([*missing, *stood_for, *left, *models]) or "nothing"
 
 
