@@ -3,7 +3,6 @@
 python benchmarks/builtin.py table --split test --out benchmarks/results
 python benchmarks/builtin.py bounds --split validation ...      # accuracy against passes over bounds
 python benchmarks/builtin.py sensitivity --split validation ... # lambda and k at 4 and 8 tokens a step
-python benchmarks/builtin.py geometry ...                       # norms and angles of candidates and [MASK]
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ sys.path[:0] = [str(ROOT / "src")]
 import softdlm  # noqa: E402
 from softdlm.commit import CommitRule  # noqa: E402
 from softdlm.evaluate.metrics import Share, mcnemar, recovery  # noqa: E402
-from softdlm.feedback import FeedbackRule, aggregate  # noqa: E402
+from softdlm.feedback import FeedbackRule  # noqa: E402
 from softdlm.tasks import Task, load_task  # noqa: E402
-from softdlm.types import Embeddings  # noqa: E402
 
 FEEDBACK: dict[str, FeedbackRule] = {
     "vanilla": softdlm.Mask(),
@@ -124,42 +122,6 @@ def sensitivity(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
     return cells
 
 
-def geometry(model: Any, tasks: list[Task], batch: int) -> list[dict[str, Any]]:
-    """Means over the open positions met while decoding at 4 a step with SLERP: norms, angle, candidates' cosine."""
-    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
-    mask_norm = float(embeddings.mask.norm())
-    rows = []
-    for task in tasks:
-        sums, count = torch.zeros(4, dtype=torch.float64), 0
-
-        def look(step: softdlm.Step, _: object) -> None:
-            nonlocal sums, count
-            still = step.requested & step.canvas.open
-            prediction = step.prediction.at(still)
-            mean = aggregate(prediction, embeddings, 3)
-            cosine = torch.cosine_similarity(mean, embeddings.mask[None].float(), dim=-1)
-            unit = torch.nn.functional.normalize(embeddings.table[prediction.topk_ids].float(), dim=-1)
-            gram = unit @ unit.transpose(1, 2)
-            pairs = (gram[:, 0, 1] + gram[:, 0, 2] + gram[:, 1, 2]) / 3
-            values = torch.stack([mean.norm(dim=-1) / mask_norm, cosine.arccos().rad2deg(), cosine.abs(), pairs])
-            sums += values.double().sum(1).cpu()
-            count += len(prediction.token)
-
-        prompts = [item.prompt for item in task][:200]
-        softdlm.generate(
-            model,
-            prompts,
-            max_new_tokens=task.max_new_tokens,
-            feedback=softdlm.Slerp(),
-            commit=softdlm.TopN(4),
-            batch_size=batch,
-            on_step=look,
-        )
-        names = ("aggregate norm / mask norm", "angle, degrees", "abs cosine", "candidate cosine")
-        rows.append({"task": task.name, "positions": count, **dict(zip(names, (sums / count).tolist(), strict=True))})
-    return rows
-
-
 def markdown(cells: list[Cell]) -> str:
     """One row per task and rule, methods side by side; p is McNemar's against vanilla, r recovery."""
     lines = []
@@ -189,7 +151,7 @@ def _words(cell: Cell | None, vanilla: Cell | None, single: Cell | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["table", "bounds", "sensitivity", "geometry"])
+    parser.add_argument("what", choices=["table", "bounds", "sensitivity"])
     parser.add_argument("--model", default="builtin")
     parser.add_argument("--tasks", default="mini-math,mini-code")
     parser.add_argument("--split", default="validation", help="validation while choosing; test once")
@@ -203,7 +165,7 @@ def main() -> None:
     model = softdlm.load(args.model, dtype="float32", device=args.device)
     tasks = [load_task(name, split=args.split, size=args.limit) for name in args.tasks.split(",")]
     chosen = [float(bound) for bound in args.bounds.split(",")]
-    measures = {"bounds": bounds, "sensitivity": sensitivity, "geometry": geometry}
+    measures = {"bounds": bounds, "sensitivity": sensitivity}
     found = ({"table": partial(table, chosen=chosen)} | measures)[args.what](model, tasks, args.batch)
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{date.today().isoformat()}-{args.name}-{args.what}-{args.split}"
@@ -217,12 +179,9 @@ def main() -> None:
         "dtype": "float32",
         "batch": args.batch,
     }
-    rows = [cell.record() if isinstance(cell, Cell) else cell for cell in found]
+    rows = [cell.record() for cell in found]
     stem.with_suffix(".json").write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=0) + "\n")
-    if args.what == "geometry":
-        print(json.dumps(rows, indent=1))
-        return
-    text = markdown([cell for cell in found if isinstance(cell, Cell)])
+    text = markdown(found)
     stem.with_suffix(".md").write_text(f"{json.dumps(conditions)}\n{text}")
     print(text)
 

@@ -30,6 +30,7 @@ from softdlm.options import (
     load_model,
     token_ids,
 )
+from softdlm.reproduce.cli import redraw, reproduce
 from softdlm.train.cli import train
 
 if TYPE_CHECKING:
@@ -212,6 +213,8 @@ def doctor(as_json: Json = False) -> None:
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(results)
+app.command()(reproduce)
+app.command()(redraw)
 app.add_typer(analyze, name="analyze")
 
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from softdlm.errors import UsageError
-from softdlm.report.figures import Point, accuracy_against_passes, curves
+from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
 
 SERIES = {
     "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
@@ -39,6 +39,9 @@ def test_points_stand_where_they_were_measured_with_their_intervals(tmp_path: Pa
     assert (tmp_path / "deep" / "figure.png").read_bytes().startswith(b"\x89PNG")
     line, _, (bars,) = lines(drawn[0])["vanilla"]
     assert [tuple(xy) for xy in line.get_xydata()] == [(16.0, 89.0), (64.0, 96.0)]
+    (left, right), (bottom, top) = drawn[0].axes[0].get_xlim(), drawn[0].axes[0].get_ylim()
+    assert left < 16 < 64 < right
+    assert bottom < 87 < 97.5 < top
     low, high = bars.get_segments()[0][:, 1]
     assert (low, high) == pytest.approx((87.0, 91.0))
     band = drawn[0].axes[0].patches[0].get_extents().transformed(drawn[0].axes[0].transData.inverted())
@@ -49,12 +52,12 @@ def test_a_method_looks_the_same_everywhere(tmp_path: Path, drawn: list[Figure])
     panels = {"one": {"slerp": SERIES["slerp"]}, "two": {"mine": SERIES["slerp"], "slerp, b": SERIES["slerp"]} | SERIES}
     curves(panels, tmp_path / "figure.svg", xlabels=["x", "x"], ylabel="%")
     looks = [
-        (each[0].get_color(), each[0].get_marker()) for each in (lines(drawn[0])["slerp"], lines(drawn[0], 1)["slerp"])
+        (each[0].get_color(), each[0].get_marker()) for each in (lines(drawn[0])["SLERP"], lines(drawn[0], 1)["SLERP"])
     ]
     assert looks[0] == looks[1]
-    variant = lines(drawn[0], 1)["slerp, b"][0]
+    variant = lines(drawn[0], 1)["SLERP, b"][0]
     assert (variant.get_color(), variant.get_marker()) == looks[0]
-    assert variant.get_linestyle() != lines(drawn[0], 1)["slerp"][0].get_linestyle()
+    assert variant.get_linestyle() != lines(drawn[0], 1)["SLERP"][0].get_linestyle()
     assert len({each[0].get_color() for each in lines(drawn[0], 1).values()}) == 3
 
 
@@ -79,3 +82,26 @@ def test_an_unknown_ending_and_a_missing_library_say_what_to_do(
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"softdlm\[plots\]"):
         accuracy_against_passes(SERIES, tmp_path / "figure.png")
+
+
+def test_a_level_is_a_band_in_every_panel_and_ticks_are_the_measured_values(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    panels = {"a": {"slerp": [Point(0.1, 50, 40, 60), Point(0.3, 70, 60, 80)]}, "b": {"slerp": [Point(2, 60, 50, 70)]}}
+    curves(panels, tmp_path / "f.svg", xlabels=["x", "k"], ylabel="%", held=Point(0, 75, 65, 83), mark="quick run")
+    first, second = drawn[0].axes
+    assert [tick.get_text() for tick in first.get_xticklabels()] == ["0.1", "0.3"]
+    assert [tick.get_text() for tick in second.get_xticklabels()] == ["2"]
+    for axes in (first, second):
+        assert axes.get_ylim()[0] < 40
+        assert axes.get_ylim()[1] > 83
+        level: Any = axes.lines[0].get_ydata()
+        assert level[0] == 75
+    assert "quick run" in (tmp_path / "f.svg").read_text()
+
+
+def test_shares_are_bars_with_the_mixed_answers_hatched(tmp_path: Path, drawn: list[Figure]) -> None:
+    shares({"one": [0.5, 0.2, 0.0, 0.3]}, ["ab", "ad", "cb", "cd"], tmp_path / "f.png", coherent=[0, 3])
+    bars = drawn[0].axes[0].patches
+    assert [bar.get_width() for bar in bars] == [0.5, 0.2, 0.0, 0.3]  # type: ignore[attr-defined]
+    assert [bool(bar.get_hatch()) for bar in bars] == [False, True, True, False]

@@ -48,14 +48,14 @@ def append(path: Path, row: Any) -> None:
 
 
 def rebuild(kind: Any, value: Any) -> Any:
-    """A dataclass from its JSON, dataclasses inside lists and dictionaries included."""
+    """A dataclass from its JSON, dataclasses inside lists, tuples of one kind and dictionaries included."""
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{name: rebuild(hints[name], each) for name, each in value.items()})  # type: ignore[operator]
     if get_origin(kind) is dict:
         return {name: rebuild(get_args(kind)[1], each) for name, each in value.items()}
-    if get_origin(kind) is list:
-        return [rebuild(get_args(kind)[0], each) for each in value]
+    if get_origin(kind) in (list, tuple):
+        return get_origin(kind)(rebuild(get_args(kind)[0], each) for each in value)
     return value
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice, reduce_logits
+from softdlm.threads import map_rows
 from softdlm.types import Context, Embeddings, Prediction
 
 BATCH = 64
@@ -104,16 +105,22 @@ def _feed_back(model: Denoiser, span: Span, prediction: Prediction, rules: Rules
     masks = torch.full_like(prediction.token, len(span.places))
     none = torch.zeros_like(masks)
     context = Context(passes=none, block_passes=none, block_length=masks, block_masks=masks, left=masks)
-    found = {}
-    for name, rule in rules.items():
-        row = model.embed(torch.tensor([span.ids], device=model.device)).clone()
-        row[0, list(span.places)] = rule(prediction, embeddings, context)
-        found[name] = _forward(model, span, row)[0]
-    return found
+    rows = model.embed(torch.tensor([span.ids] * len(rules), device=model.device)).clone()
+    for row, rule in zip(rows, rules.values(), strict=True):
+        row[list(span.places)] = rule(prediction, embeddings, context)
+    return dict(zip(rules, _forward(model, span, rows), strict=True))
 
 
 @torch.no_grad()
 def _forward(model: Denoiser, span: Span, embeds: Float[Tensor, "B L D"]) -> Float[Tensor, "B M V"]:
-    """The attention is that of decoding in one block, as in the paper's experiments."""
-    hidden = model.hidden(embeds, block_length=model.attention_block(None))
-    return model.head(hidden[:, list(span.places)]).double().log_softmax(-1)
+    """The attention is that of decoding in one block, as in the paper's experiments.
+
+    On a CPU each core takes rows of its own: sharing every row, they wait for one another on a busy machine.
+    """
+
+    def part(rows: Float[Tensor, "B L D"]) -> Float[Tensor, "B M V"]:
+        hidden = model.hidden(rows, block_length=model.attention_block(None))
+        return model.head(hidden[:, list(span.places)]).double().log_softmax(-1)
+
+    parts = embeds.chunk(torch.get_num_threads() if model.device.type == "cpu" else 1)
+    return torch.cat(map_rows(lambda index: part(parts[int(index)]), torch.arange(len(parts))))

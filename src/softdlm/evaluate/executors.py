@@ -7,9 +7,11 @@ come, split them along `batches`, and yield samples in any order: the runner fil
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -92,19 +94,20 @@ class LocalExecutor:
         return self.batch_size or (32 if spec.device != "cpu" else 1 if threads == 1 else min(32, 4 * threads))
 
     def _answers(self, work: Work) -> Iterator[Sample]:
-        model = self._model(work.cell.model)
-        task, lengths = self._task(work.cell.task, model)
+        model = self.model(work.cell.model)
+        task, lengths = self.task(work.cell.task, model)
         for batch in batches(task, lengths, self._size(work.cell.model), set(work.items)):
             yield from answer(model, task, work.cell, batch)
 
-    def _model(self, spec: ModelSpec) -> Denoiser:
+    def model(self, spec: ModelSpec) -> Denoiser:
         """The last model asked for stays; another one takes its place."""
         if spec not in self._held:
             self._held.clear()
             self._held[spec] = warm_up(spec.load())
         return self._held[spec]
 
-    def _task(self, spec: TaskSpec, model: Denoiser) -> tuple[EvalTask, dict[str, int]]:
+    def task(self, spec: TaskSpec, model: Denoiser) -> tuple[EvalTask, dict[str, int]]:
+        """The task with this model's prompts, and their lengths."""
         if spec not in self._held:
             task = load_eval_task(spec, model)
             self._held[spec] = task, prompt_lengths(model.tokenizer, task)
@@ -133,7 +136,7 @@ def batches(task: EvalTask, lengths: Mapping[str, int], size: int, wanted: set[s
 
 
 def answer(model: Denoiser, task: EvalTask, cell: Cell, items: Sequence[Any]) -> Iterator[Sample]:
-    """Decode one batch, then give the verdicts one by one."""
+    """Decode one batch, then give the verdicts one by one; programs are run side by side."""
     prompts: list[Prompt] = [item.prompt for item in items]
     start = time.perf_counter()
     answers = generate(
@@ -148,8 +151,10 @@ def answer(model: Denoiser, task: EvalTask, cell: Cell, items: Sequence[Any]) ->
     )
     seconds = time.perf_counter() - start
     passes = sum(each.forwards for each in answers)
-    for item, each in zip(items, answers, strict=True):
-        yield sample_of(item, each, seconds * each.forwards / passes, task.score(item, each.text))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        verdicts = pool.map(task.score, items, [each.text for each in answers])
+        for item, each, verdict in zip(items, answers, verdicts, strict=True):
+            yield sample_of(item, each, seconds * each.forwards / passes, verdict)
 
 
 def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str, Any]) -> Sample:

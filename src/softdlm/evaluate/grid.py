@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from softdlm.cache import CacheKind
@@ -133,44 +133,90 @@ class Plan:
 
 def plan(grid: Grid) -> Plan:
     """Find the models and write the prompts, without reading any weights."""
+    finder = Finder()
+    (made,) = plans([grid], finder)
+    if not made.cells:
+        raise finder.failures[0]
+    return made
+
+
+def plans(grids: Sequence[Grid], finder: Finder | None = None) -> list[Plan]:
+    """A plan for each grid, in which equal cells have equal keys; every model and task is found once for all."""
+    finder = finder or Finder()
+    return [_plan(grid, finder) for grid in grids]
+
+
+def join(made: Sequence[Plan]) -> Plan:
+    """Everything that several plans ask for, each cell once."""
+    cells = {each.key: each for one in made for each in one.cells}
+    return Plan(tuple(cells.values()), tuple(dict.fromkeys(failure for one in made for failure in one.failures)))
+
+
+def _plan(grid: Grid, finder: Finder) -> Plan:
     cells: dict[str, Planned] = {}
-    failures: list[SoftDLMError] = []
+    before = len(finder.failures)
     for model in grid.models:
-        try:
-            found = model.checkpoint()
-            record = model.record(found)
-        except (CheckpointError, TokenizerError) as error:
-            failures.append(error)
-            continue
         for task in grid.tasks:
             try:
-                cells |= {each.key: each for each in _cells(grid, model, found, record, task) if each.key not in cells}
-            except (TokenizerError, PromptError) as error:
-                failures.append(error)
-    if not cells:
-        raise failures[0]
-    return Plan(tuple(cells.values()), tuple(map(str, failures)))
+                for each in _cells(grid, model, finder, task):
+                    cells.setdefault(each.key, each)
+            except (CheckpointError, TokenizerError, PromptError) as error:
+                finder.failures.append(error)
+    return Plan(tuple(cells.values()), tuple(dict.fromkeys(map(str, finder.failures[before:]))))
 
 
-def _cells(
-    grid: Grid, model: ModelSpec, found: Checkpoint, record: Mapping[str, Any], spec: TaskSpec
-) -> Iterator[Planned]:
+@dataclass
+class Finder:
+    """Checkpoints and tasks that were found already, and the errors of those that were not."""
+
+    failures: list[SoftDLMError] = field(default_factory=list)
+    _found: dict[Any, Any] = field(default_factory=dict)
+
+    def model(self, spec: ModelSpec) -> tuple[Checkpoint, dict[str, Any]]:
+        """The checkpoint and its record."""
+        return self._once(spec, lambda: (found := spec.checkpoint(), spec.record(found)))
+
+    def task(self, model: ModelSpec, spec: TaskSpec) -> tuple[EvalTask, dict[str, Any], dict[str, int]]:
+        """The task with prompts for this model, its record, and the prompts' lengths."""
+        checkpoint, _ = self.model(model)
+
+        def find() -> tuple[EvalTask, dict[str, Any], dict[str, int]]:
+            task = load_eval_task(spec, checkpoint)
+            return task, task_record(task), prompt_lengths(checkpoint.tokenizer, task)
+
+        return self._once((model, spec), find)
+
+    def _once(self, key: Any, find: Callable[[], Any]) -> Any:
+        """What cannot be found is not looked for again, but raised again."""
+        if key not in self._found:
+            try:
+                self._found[key] = find()
+            except (CheckpointError, TokenizerError) as error:
+                self._found[key] = error
+        found = self._found[key]
+        if isinstance(found, SoftDLMError):
+            raise found
+        return found
+
+
+def _cells(grid: Grid, model: ModelSpec, finder: Finder, spec: TaskSpec) -> Iterator[Planned]:
+    checkpoint, record = finder.model(model)
+    family = checkpoint.source.family
     if grid.recipe is not None:
-        spec = replace(spec, name=paper.variant(found.source.family, spec.name))
-    task = load_eval_task(spec, found)
-    setting = grid.setting(found.source.family, spec.name)
+        spec = replace(spec, name=paper.variant(family, spec.name))
+    task, written, lengths = finder.task(model, spec)
+    setting = grid.setting(family, spec.name)
     length = grid.max_new_tokens or setting.max_new_tokens or task.max_new_tokens
-    check_prompts(spec, task, found, length)
-    written, items = task_record(task), tuple(item.id for item in task.items)
+    check_prompts(spec, lengths, checkpoint, length)
+    items = tuple(item.id for item in task.items)
     for decoding in grid.decodings(setting, length, setting.eos or task.eos):
         cell = Cell(model, spec, decoding)
         whole = protocol(cell, record, written)
         yield Planned(short_digest(whole), cell, whole, items)
 
 
-def check_prompts(spec: TaskSpec, task: EvalTask, found: Checkpoint, max_new_tokens: int) -> None:
+def check_prompts(spec: TaskSpec, lengths: Mapping[str, int], found: Checkpoint, max_new_tokens: int) -> None:
     """A prompt that does not fit is said now, not an hour into the run."""
-    lengths = prompt_lengths(found.tokenizer, task)
     longest = max(lengths, key=lambda name: lengths[name])
     if lengths[longest] + max_new_tokens > found.max_length:
         raise PromptError(

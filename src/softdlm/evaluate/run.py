@@ -169,7 +169,7 @@ def session(executor: Executor, cell: Cell) -> dict[str, Any]:
         "pid": os.getpid(),
         "host": socket.gethostname(),
         **executor.record(cell),
-        "versions": {"softdlm": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {"softdlm": __version__, "python": platform.python_version(), **versions()},
         "hardware": hardware(),
     }
 
@@ -184,7 +184,7 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:
         try:

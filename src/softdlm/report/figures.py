@@ -12,6 +12,8 @@ from softdlm.errors import UsageError
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
 """Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
+LABELS = {"euclidean": "Euclidean", "slerp": "SLERP"}
+"""What a legend says for a name."""
 MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
 DASHES = ("-", ":", "--", "-.")
 STYLE: dict[Any, Any] = {
@@ -19,12 +21,17 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#DDDDDD",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "savefig.dpi": 160,
     "svg.hashsalt": "softdlm",
+    "svg.fonttype": "none",
 }
+LEGEND_COLUMNS = 3
+BESIDE = 2.0
+"""Points between series at the same x."""
 
 
 class Point(NamedTuple):
@@ -40,20 +47,24 @@ Series = Mapping[str, Sequence[Point]]
 """Points by the name in the legend: a method, or "method, variant"."""
 
 
-def accuracy_against_passes(series: Series, file: Path, *, title: str = "", held: Point | None = None) -> None:
+def accuracy_against_passes(
+    series: Series, file: Path, *, title: str = "", held: Point | None = None, mark: str = "", below: bool = False
+) -> None:
     """Accuracy over the mean number of forward passes, few passes to the left.
 
-    `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band.
+    `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band. `below`
+    puts the legend under the axes, for many series.
     """
-    with _figure(file, 1) as (axes,):
-        if held is not None:
-            axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
-            axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1)
-        _draw(axes, series)
+    with _figure(file, 1, mark, legend=len(series) if below else 0) as (axes,):
+        _band(axes, held)
+        _draw(axes, series, beside=0)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel="forward passes per answer", ylabel="accuracy, % (95 % interval)", title=title)
-        axes.legend(loc="lower right")
+        if below:
+            axes.figure.legend(loc="outside lower center", ncols=LEGEND_COLUMNS)
+        else:
+            axes.legend(loc="lower right")
 
 
 def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -74,28 +85,77 @@ def _point(row: Mapping[str, Any]) -> Point:
     return Point(row["passes"], row["accuracy"], *row["interval"])
 
 
-def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], ylabel: str) -> None:
-    """Panels side by side with one scale of y, each a title and its series."""
-    with _figure(file, len(panels)) as all_axes:
+def curves(
+    panels: Mapping[str, Series],
+    file: Path,
+    *,
+    xlabels: Sequence[str],
+    ylabel: str,
+    mark: str = "",
+    doubling: bool = False,
+    held: Point | None = None,
+) -> None:
+    """Panels side by side with one scale of y, each a title and its series; `doubling`: x in powers of two.
+
+    `held` is vanilla where it does not depend on x: a band in every panel.
+    """
+    with _figure(file, len(panels), mark) as all_axes:
         for axes, (title, series), xlabel in zip(all_axes, panels.items(), xlabels, strict=True):
+            _band(axes, held, "vanilla")
             _draw(axes, series)
             axes.set(title=title, xlabel=xlabel)
+            if doubling:
+                axes.set_xscale("log", base=2)
+            _ticks(axes, series)
         all_axes[0].set_ylabel(ylabel)
         all_axes[-1].legend(loc="best")
 
 
-def _draw(axes: Any, series: Series) -> None:
+def shares(
+    panels: Mapping[str, Sequence[float]], names: Sequence[str], file: Path, *, coherent: Sequence[int], mark: str = ""
+) -> None:
+    """The probability of each named answer, a panel a method; answers that are not `coherent` are grey and hatched."""
+    with _figure(file, len(panels), mark, width=2.3) as all_axes:
+        for axes, (title, values) in zip(all_axes, panels.items(), strict=True):
+            colours = [LOOKS["slerp"][0] if index in coherent else "#BBBBBB" for index in range(len(names))]
+            hatches = ["" if index in coherent else "///" for index in range(len(names))]
+            bars = axes.barh(list(names), list(values), color=colours, hatch=hatches, edgecolor="#FFFFFF", height=0.7)
+            axes.bar_label(bars, fmt="%.3f", padding=3)
+            axes.set(title=title, xlabel="probability", xlim=(0, 1.3 * max(map(max, panels.values()))))
+            axes.grid(visible=False, axis="y")
+        all_axes[0].invert_yaxis()
+
+
+def _band(axes: Any, held: Point | None, label: str | None = None) -> None:
+    if held is not None:
+        axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
+        axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1, label=label)
+
+
+def _ticks(axes: Any, series: Series) -> None:
+    """At the measured values, and nowhere else."""
+    values = sorted({point.x for points in series.values() for point in points})
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+
+
+def _draw(axes: Any, series: Series, beside: float = BESIDE) -> None:
+    """Series stand a little beside each other, so that intervals at the same x can be told apart."""
+    from matplotlib.transforms import ScaledTranslation
+
     looks = _looks(series)
-    for name, points in series.items():
+    for index, (name, points) in enumerate(series.items()):
         colour, marker, dash = looks[name]
         ordered = sorted(points)
+        aside = (index - (len(series) - 1) / 2) * beside / 72
+        method, comma, variant = name.partition(", ")
         below = [point.percent - point.low for point in ordered]
         above = [point.high - point.percent for point in ordered]
-        axes.errorbar(
+        drawn = axes.errorbar(
             [point.x for point in ordered],
             [point.percent for point in ordered],
             yerr=[below, above],
-            label=name,
+            label=LABELS.get(method, method) + comma + variant,
             color=colour,
             marker=marker,
             linestyle=dash,
@@ -104,6 +164,9 @@ def _draw(axes: Any, series: Series) -> None:
             elinewidth=0.8,
             capsize=2,
         )
+        shift = ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
+        for artist in drawn.get_children():  # only now, so that the axes know where the points are
+            artist.set_transform(artist.get_transform() + shift)
 
 
 def _looks(names: Iterable[str]) -> dict[str, tuple[str, str, str]]:
@@ -130,14 +193,20 @@ def check_format(file: Path) -> None:
 
 
 @contextmanager
-def _figure(file: Path, panels: int) -> Iterator[list[Any]]:
-    """Axes side by side, saved when all is drawn. The file's ending chooses the format."""
+def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: float = 3.6) -> Iterator[list[Any]]:
+    """Axes side by side, saved when all is drawn. The file's ending chooses the format.
+
+    `mark` is written into the picture; `legend` is the number of entries that stand below the axes.
+    """
     check_format(file)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2 if panels == 1 else 3.6 * panels, 3.6), layout="constrained")
+        height = 3.6 + 0.22 * -(-legend // LEGEND_COLUMNS)
+        figure = Figure(figsize=(5.2 if panels == 1 else width * panels, height), layout="constrained")
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+        if mark:
+            figure.suptitle(mark, fontsize=8, color="#B00020", x=0.99, horizontalalignment="right")
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, metadata={"Date": None} if file.suffix in (".svg", ".pdf") else None)

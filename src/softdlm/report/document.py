@@ -1,0 +1,99 @@
+"""A report as a value: sections with tables and drawings, findings, protocol. It goes to JSON and back whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from softdlm.analysis.results import rebuild
+from softdlm.errors import UsageError
+from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
+from softdlm.report.table import Table
+
+VERSION = 1
+Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as the numbers it shows: the name of a function of softdlm.report.figures and its arguments."""
+
+    name: str
+    caption: str
+    kind: Literal["curves", "passes", "shares"]
+    arguments: dict[str, Any]
+
+    def draw(self, file: Path, mark: str = "") -> None:
+        if self.kind == "shares":
+            shares(file=file, mark=mark, **self.arguments)
+        elif self.kind == "curves":
+            panels = {title: _series(series) for title, series in self.arguments["panels"].items()}
+            curves(file=file, mark=mark, **{**self.arguments, "panels": panels, "held": self._held()})
+        else:
+            pointed = {"series": _series(self.arguments["series"]), "held": self._held()}
+            accuracy_against_passes(file=file, mark=mark, **{**self.arguments, **pointed})
+
+    def _held(self) -> Point | None:
+        held = self.arguments.get("held")
+        return None if held is None else Point(*held)
+
+
+def _series(series: dict[str, Any]) -> dict[str, list[Point]]:
+    return {name: [Point(*point) for point in points] for name, points in series.items()}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment."""
+
+    name: str
+    title: str
+    about: str
+    """A sentence on what is measured, and where in the paper."""
+    tables: tuple[Table, ...]
+    drawings: tuple[Drawing, ...]
+    measured: str
+    """A line on what was measured."""
+    not_measured: str
+    """And on what was not."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    claim: str
+    where: str
+    """The table or figure it is from."""
+    scope: str
+    """The task, or what else it was decided on."""
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Report:
+    title: str
+    lead: str
+    """A few sentences on what was measured, when, and whose numbers the paper's are."""
+    mark: str
+    """Said on every output, such as that the run was quick; empty for a full one."""
+    sections: tuple[Section, ...]
+    findings: tuple[Finding, ...]
+    protocol: dict[str, Any]
+    """Every setting, the versions and the machine."""
+    failed: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        return {"softdlm_report": VERSION, **asdict(self)}
+
+    @staticmethod
+    def read(file: Path) -> Report:
+        """What `record` was written to; figures and page can be made of it again."""
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        if not isinstance(record, dict) or record.pop("softdlm_report", None) != VERSION:
+            raise UsageError(f"{file} is not a report that this softdlm reproduce wrote")
+        return rebuild(Report, record)

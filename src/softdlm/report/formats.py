@@ -1,0 +1,179 @@
+"""One table value in Markdown, CSV, LaTeX and HTML, and on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from html import escape
+
+from softdlm.report.table import Cell, Column, Table
+from softdlm.report.tables import markdown as markdown_rows
+from softdlm.report.tables import print_titled
+
+NOTHING = "—"
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "]": "{]}", "—": "---",
+    "λ": r"$\lambda$", "≤": r"$\leq$", "≥": r"$\geq$", "<": r"$<$", ">": r"$>$", "·": r"$\cdot$", "|": r"$|$",
+}  # fmt: skip
+
+
+def number(value: float | int | str | None, digits: int) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def interval(cell: Cell, digits: int) -> str:
+    return "" if cell.low is None else f"[{number(cell.low, digits)}, {number(cell.high, digits)}]"
+
+
+def to_markdown(table: Table) -> str:
+    title = f"**{table.title}**" + (f" ({table.mark})" if table.mark else "")
+    lines = [title, "", markdown_rows(list(_words(table, "**{}**"))).rstrip()] if table.rows else [title]
+    notes = [f"- {note}" for note in table.notes]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def print_table(table: Table) -> None:
+    title = table.title + (f" ({table.mark})" if table.mark else "")
+    if table.rows:
+        print_titled(title, list(_words(table, "{}*")))
+    else:
+        print(title)
+    for note in table.notes:
+        print(f"  {note}")
+
+
+def _words(table: Table, best: str) -> Iterator[dict[str, str]]:
+    for row in table.rows:
+        words = dict(zip(table.heads, row.labels, strict=True))
+        for index, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
+            value = number(cell.value, column.digits)
+            parts = [best.format(value) if cell.best else value, interval(cell, column.digits), cell.note]
+            words[column.name] = " ".join(part for part in parts if part)
+            if table.has_paper(index):
+                words[f"{column.name}, paper"] = number(cell.paper, column.paper_digits)
+        yield words
+
+
+def to_csv(table: Table) -> str:
+    """Every number in full. Intervals, paper's numbers, `best` and `note` have columns where there are any, and the
+    mark of a run has one in every row."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name for index in range(len(table.columns)) for name in _fields(table, index)]
+    writer.writerow([*table.heads, *names, *(["run"] if table.mark else [])])
+    for row in table.rows:
+        values = [value for index, cell in enumerate(row.cells) for value in _values(table, index, cell)]
+        writer.writerow([*row.labels, *values, *([table.mark] if table.mark else [])])
+    if table.mark and not table.rows:
+        writer.writerow([*[""] * (len(table.heads) + len(names)), table.mark])
+    return text.getvalue()
+
+
+def _fields(table: Table, index: int) -> list[str]:
+    name = table.columns[index].name
+    return [name if not part else f"{name} {part}" for part in _parts(table, index)]
+
+
+def _parts(table: Table, index: int) -> list[str]:
+    cells = [row.cells[index] for row in table.rows]
+    present = {
+        "": True,
+        "low": table.has_interval(index),
+        "high": table.has_interval(index),
+        "paper": table.has_paper(index),
+        "best": any(cell.best for cell in cells),
+        "note": any(cell.note for cell in cells),
+    }
+    return [part for part, there in present.items() if there]
+
+
+def _values(table: Table, index: int, cell: Cell) -> list[object]:
+    found = {"": cell.value, "low": cell.low, "high": cell.high, "paper": cell.paper, "note": cell.note}
+    found["best"] = "yes" if cell.best else ""
+    return ["" if found[part] is None else found[part] for part in _parts(table, index)]
+
+
+def to_latex(table: Table) -> str:
+    """For booktabs: the paper's numbers in a column of their own, notes in the caption."""
+    twice = [table.has_paper(index) for index in range(len(table.columns))]
+    layout = "l" * len(table.heads) + "".join("rr" if both else "r" for both in twice)
+    pairs = list(zip(table.columns, twice, strict=True))
+    heads = [latex(head) for head in table.heads]
+    if any(twice):
+        above = [rf"\multicolumn{{{1 + both}}}{{c}}{{{latex(column.name)}}}" for column, both in pairs]
+        below = [word for _, both in pairs for word in (("ours", "paper") if both else ("ours",))]
+        lines = [" & ".join([*[""] * len(heads), *above]) + r" \\", " & ".join([*heads, *below]) + r" \\"]
+    else:
+        lines = [" & ".join([*heads, *(latex(column.name) for column in table.columns)]) + r" \\"]
+    caption = " ".join([latex(f"{table.title}."), *([rf"\textbf{{{latex(table.mark)}.}}"] if table.mark else [])])
+    return "\n".join(
+        [
+            r"\begin{table}[t]", r"\centering", r"\small",
+            rf"\caption{{{' '.join([caption, *map(latex, table.notes)])}}}", rf"\label{{tab:softdlm-{table.name}}}",
+            rf"\begin{{tabular}}{{{layout}}}", r"\toprule", *lines, r"\midrule",
+            *_latex_rows(table, twice), r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+        ]
+    )  # fmt: skip
+
+
+def _latex_rows(table: Table, twice: list[bool]) -> Iterator[str]:
+    before = None
+    for row in table.rows:
+        first, *further = row.labels
+        if before is not None and further and first != before:
+            yield r"\midrule"
+        before = first
+        words = [latex(label) for label in row.labels]
+        for column, cell, both in zip(table.columns, row.cells, twice, strict=True):
+            words.append(_latex_cell(column, cell))
+            words += [latex(number(cell.paper, column.paper_digits))] if both else []
+        yield " & ".join(words) + r" \\"
+
+
+def _latex_cell(column: Column, cell: Cell) -> str:
+    value = latex(number(cell.value, column.digits))
+    small = " ".join(part for part in (interval(cell, column.digits), cell.note) if part)
+    value = rf"\textbf{{{value}}}" if cell.best else value
+    return rf"{value} {{\scriptsize {latex(small)}}}" if small else value
+
+
+def latex(text: str) -> str:
+    """Text as LaTeX reads it; brackets in braces, since one after a line's end would be an argument."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def to_html(table: Table) -> str:
+    """The paper's number stands under ours, small."""
+    mark = f' <span class="mark">{escape(table.mark)}</span>' if table.mark else ""
+    heads = "".join(f"<th>{escape(head)}</th>" for head in table.heads)
+    heads += "".join(f'<th class="n">{escape(column.name)}</th>' for column in table.columns)
+    body = "".join(_html_rows(table))
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    grid = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"<h4>{escape(table.title)}{mark}</h4>{grid if table.rows else ''}{notes}"
+
+
+def _html_rows(table: Table) -> Iterator[str]:
+    """A first label that repeats is left out, and a rule stands where it changes."""
+    before = None
+    for row in table.rows:
+        first, *further = row.labels
+        new = bool(further) and first != before
+        before = first
+        labels = "".join(f"<th>{escape(word)}</th>" for word in (first if new or not further else "", *further))
+        cells = "".join(_html_cell(column, cell) for column, cell in zip(table.columns, row.cells, strict=True))
+        yield f"<tr{' class=group' if new else ''}>{labels}{cells}</tr>"
+
+
+def _html_cell(column: Column, cell: Cell) -> str:
+    value = escape(number(cell.value, column.digits))
+    paper = "" if cell.paper is None else f"<i>paper {number(cell.paper, column.paper_digits)}</i>"
+    below = " · ".join(part for part in (escape(cell.note), paper) if part)
+    words = [f"<b>{value}</b>" if cell.best else value]
+    words += [f"<small>{escape(interval(cell, column.digits))}</small>"] if cell.low is not None else []
+    words += [f'<small class="below">{below}</small>'] if below else []
+    return f'<td class="n">{" ".join(words)}</td>'

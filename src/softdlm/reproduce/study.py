@@ -1,0 +1,184 @@
+"""A study: one model, its tasks, how much of everything, and which readings of the paper. Decided once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from softdlm.errors import UsageError
+from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, Reading, TaskSpec
+from softdlm.recipes import paper
+from softdlm.recipes.numbers import BENCHMARKS as BENCHMARK_NAMES
+from softdlm.recipes.numbers import Printed
+
+STAND_INS: dict[str, paper.Domain] = {"mini-math": "math", "mini-code": "code"}
+"""Built-in tasks that take the places of the benchmarks of a domain."""
+KNOWS_CHAT_ONLY = ("builtin",)
+"""Models whose controlled prompts stand inside the chat template unless told otherwise; others read raw text."""
+FIRST = 500
+"""Items of GSM8K that Table 6's values fit."""
+AdaptiveItems = Literal["first-500", "full"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured. None is all of it."""
+
+    name: str
+    items: Mapping[str, int | None] = field(default_factory=lambda: {"math": None, "code": None})
+    """Test items of each task, by domain."""
+    prompts: int | None = None
+    """Of the paper's 70."""
+    geometry: int = 100
+    completions: int = 100
+    agreement: int = 100
+    lams: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    ks: tuple[int, ...] = (1, 2, 3, 4, 8)
+    thresholds: tuple[float, ...] = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+    bounds: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
+    frontier: tuple[str, ...] = ("vanilla", "slerp")
+    extra_rates: tuple[int, ...] = (2, 4, 8)
+    mark: str = ""
+    """Said on every output; empty for a full run."""
+
+    def capped(self, limit: int) -> Scale:
+        """At most so many items, prompts and completions of each kind."""
+        if limit < 1:
+            raise UsageError(f"limit must be at least 1, not {limit}")
+        least = {name: min(limit, getattr(self, name)) for name in ("geometry", "completions", "agreement")}
+        items = {domain: min(limit, size or limit) for domain, size in self.items.items()}
+        mark = ", ".join(part for part in (self.mark, f"at most {limit} items of each kind") if part)
+        return replace(self, items=items, prompts=min(limit, self.prompts or limit), mark=mark, **least)
+
+
+FULL = Scale("full")
+QUICK = Scale(
+    "quick",
+    items={"math": 20, "code": 12},
+    geometry=8,
+    completions=3,
+    agreement=8,
+    lams=(0.1, 0.3, 0.5, 0.7),
+    ks=(2, 3, 4),
+    thresholds=(0.7, 0.9),
+    bounds=(0.1, 0.4),
+    extra_rates=(4,),
+    mark="quick run, few items",
+)
+SCALES = {"full": FULL, "quick": QUICK}
+
+
+@dataclass(frozen=True)
+class Study:
+    model: ModelSpec
+    family: str
+    tasks: tuple[str, ...]
+    scale: Scale = FULL
+    chat: bool = False
+    """Whether the controlled prompts (Figure 1, Tables 1 and 4) stand inside the chat template."""
+    reading: Reading | None = None
+    """Dream's."""
+    sensitivity_rate: int = 2
+    """Tokens a step in Figure 2, which does not say."""
+    adaptive_items: AdaptiveItems = "first-500"
+    """Of GSM8K in Table 6."""
+    max_new_tokens: int | None = None
+    data_dir: str | None = None
+    allow_unsandboxed: bool = False
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [task for task in self.tasks if task not in (*STAND_INS, *BENCHMARKS)]
+        if unknown or not self.tasks:
+            known = ", ".join((*STAND_INS, *BENCHMARKS))
+            raise UsageError(f"tasks {', '.join(unknown) or '(none)'} take no place in the paper's tables: use {known}")
+        if self.adaptive_items not in get_args(AdaptiveItems):
+            raise UsageError(f"Table 6's items must be {' or '.join(get_args(AdaptiveItems))}")
+        paper.setting(self.family, self.tasks[0], self.reading)
+
+    @staticmethod
+    def of(
+        model: str,
+        *,
+        quick: bool = False,
+        limit: int | None = None,
+        tasks: Sequence[str] | None = None,
+        chat: bool | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        batch_size: int | None = None,
+        loading: Mapping[str, Any] | None = None,
+        **readings: Any,
+    ) -> Study:
+        """The study of a model by name; `loading` holds further keywords of ModelSpec, `readings` of Study.
+
+        The built-in model is small, so it takes float32 and large batches on a GPU too.
+        """
+        small = model == "builtin"
+        spec = ModelSpec.of(model, device=device, dtype=dtype or ("float32" if small else None), **(loading or {}))
+        on_gpu = not spec.device.startswith("cpu")
+        scale = SCALES["quick" if quick else "full"]
+        return Study(
+            spec,
+            spec.checkpoint().source.family,
+            tuple(tasks or (STAND_INS if small else BENCHMARKS)),
+            scale if limit is None else scale.capped(limit),
+            chat=model in KNOWS_CHAT_ONLY if chat is None else chat,
+            batch_size=batch_size or (256 if small and on_gpu else None),
+            **readings,
+        )
+
+    @property
+    def printed(self) -> Printed:
+        """The paper's numbers to set beside ours."""
+        return Printed.beside(self.model.name, self.family)
+
+    @property
+    def title(self) -> str:
+        """What the model is called in tables."""
+        return "the built-in model" if self.model.name == "builtin" else self.model.name.rstrip("/").split("/")[-1]
+
+    def places(self, *benchmarks: str) -> dict[str, str]:
+        """The tasks that are, or stand for, these benchmarks of the paper: task -> benchmark.
+
+        A built-in task stands for the first of them that is of its domain.
+        """
+        found = {}
+        for task in self.tasks:
+            domain = domain_of(task)
+            stands = task in STAND_INS
+            like = [name for name in benchmarks if name == task or (stands and paper.DOMAINS[name] == domain)]
+            if like:
+                found[task] = like[0]
+        return found
+
+    def spec(self, task: str, most: int | None = None) -> TaskSpec:
+        """How a task is loaded, at most so many items of it."""
+        sizes = [size for size in (self.scale.items[domain_of(task)], most) if size is not None]
+        return TaskSpec(task, "test", min(sizes) if sizes else None, self.data_dir, self.allow_unsandboxed)
+
+    def strength(self, task: str) -> tuple[int, float]:
+        """k and lambda in the accuracy tables."""
+        setting = paper.setting(self.family, task, self.reading)
+        return setting.k, setting.lam
+
+    def record(self) -> dict[str, Any]:
+        """Every choice, for the report."""
+        shown = {name: value for name, value in asdict(self).items() if name != "scale"}
+        strengths = {task: dict(zip(("k", "lam"), self.strength(task), strict=True)) for task in self.tasks}
+        return {**shown, "reading": self.dream_reading, "strength": strengths, "scale": asdict(self.scale)}
+
+    @property
+    def dream_reading(self) -> str:
+        return paper.setting(self.family, self.tasks[0], self.reading).reading
+
+
+def domain_of(task: str) -> paper.Domain:
+    """Of a built-in task, a benchmark, or a variant of one."""
+    return STAND_INS[task] if task in STAND_INS else paper.DOMAINS[paper.benchmark(task) or task]
+
+
+def task_title(task: str) -> str:
+    """A benchmark, or a variant of one, by its usual name."""
+    return BENCHMARK_NAMES.get(paper.benchmark(task) or "", task)

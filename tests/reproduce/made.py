@@ -1,0 +1,66 @@
+"""Studies, cells and rows made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import softdlm
+from softdlm.analysis.plans import Result as Analysis
+from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
+from softdlm.evaluate.summary import Result
+from softdlm.feedback import FeedbackRule
+from softdlm.methods import feedback_rule
+from softdlm.reproduce.data import Cells, Data
+from softdlm.reproduce.study import FULL, Scale, Study
+from tests.evaluate.cells import cell, write_cell
+
+ITEMS = 20
+STUDY = Study(ModelSpec("tiny", "cpu", "float32"), "llada", ("mini-math", "mini-code"))
+
+
+def study(scale: Scale = FULL, **changes: Any) -> Study:
+    return replace(STUDY, scale=scale, **changes)
+
+
+def steps(n: int) -> Rate:
+    return Rate("tokens_per_step", n)
+
+
+def result(
+    root: Path,
+    task: str,
+    method: str,
+    rate: Rate,
+    solved: Sequence[int],
+    *,
+    items: int = ITEMS,
+    rule: FeedbackRule | None = None,
+    finished: bool = True,
+    forwards: int = 4,
+) -> Result:
+    """A cell on disk that solves the items with these numbers."""
+    one = replace(cell(method, rule or feedback_rule(method), rate), task=TaskSpec(task))
+    verdicts = {f"{task}-{number:03}": number in solved for number in range(items)}
+    return Result.read(write_cell(root / task, one, verdicts, finished=finished, forwards=forwards))
+
+
+def data(cells: dict[str, list[Result]] | None = None, rows: dict[str, list[Any]] | None = None, **more: Any) -> Data:
+    found = {name: [Analysis({"qualify": len(each), "of": 70}, {}, [], each)] for name, each in (rows or {}).items()}
+    return Data(more.pop("study", STUDY), {name: Cells(each) for name, each in (cells or {}).items()}, found, **more)
+
+
+def grid_of(root: Path, solved: dict[str, Sequence[int]], single: Sequence[int] | None = None) -> list[Result]:
+    """mini-math cells at 2, 4 and 8 a step: method -> how many of the items it solves at each, from the first."""
+    made = [
+        result(root, "mini-math", method, steps(n), range(count))
+        for method, counts in solved.items()
+        for n, count in zip((2, 4, 8), counts, strict=True)
+    ]
+    return made if single is None else [*made, result(root, "mini-math", "vanilla", SINGLE, single)]
+
+
+def slerp(k: int = 3, lam: float = 0.3) -> FeedbackRule:
+    return softdlm.Slerp(k, lam)

@@ -1,0 +1,156 @@
+"""Tables of cells by hand: every lookup and formula."""
+
+from pathlib import Path
+
+import pytest
+
+from softdlm.evaluate.cell import SINGLE, Rate
+from softdlm.evaluate.metrics import Share, mcnemar
+from softdlm.report.table import Cell, Table
+from softdlm.reproduce import accuracy
+from softdlm.reproduce.data import Cells, paired
+from softdlm.reproduce.study import QUICK
+from tests.reproduce.made import data, grid_of, result, slerp, steps, study
+
+
+def cells_of(table: Table, *labels: str) -> tuple[Cell, ...]:
+    (found,) = [row.cells for row in table.rows if row.labels == labels]
+    return found
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list:
+    return grid_of(tmp_path, {"vanilla": (10, 8, 4), "euclidean": (12, 8, 6), "slerp": (16, 7, 6)}, range(5, 15))
+
+
+def test_table_2_by_hand(three: list) -> None:
+    (table,) = accuracy.table2(data({"table2": three}))
+    assert [row.labels for row in table.rows][:3] == [("mini-math", "2"), ("mini-math", "4"), ("mini-math", "8")]
+    vanilla, euclidean, slerp = cells_of(table, "mini-math", "2")
+    assert [vanilla.value, euclidean.value, slerp.value] == [50.0, 60.0, 80.0]
+    assert (slerp.low, slerp.high) == Share.of([True] * 16 + [False] * 4)[1:3]
+    assert [vanilla.best, euclidean.best, slerp.best] == [False, False, True]
+    assert slerp.note == f"p {mcnemar([True] * 10 + [False] * 10, [True] * 16 + [False] * 4):.2g}"
+    assert vanilla.note == ""
+    assert [cell.best for cell in cells_of(table, "mini-math", "4")] == [True, True, False]
+    assert (vanilla.paper, euclidean.paper, slerp.paper) == (71.65, 72.33, 73.24)  # LLaDA, GSM8K, 2 a step
+    assert cells_of(table, "mini-math", "8")[2].paper == 36.77
+    assert all(cell.value is None for cell in cells_of(table, "mini-code", "2"))
+    assert cells_of(table, "mini-code", "4")[1].paper == 31.71  # HumanEval
+    assert any(
+        "LLaDA, GSM8K beside mini-math, HumanEval beside mini-code. Another model" in note for note in table.notes
+    )
+    assert any("20 mini-math" in note for note in table.notes)
+    assert any("k = 3, λ = 0.3" in note for note in table.notes)
+
+
+def test_unfinished_cells_are_dashes_and_two_that_fit_are_a_mistake(tmp_path: Path) -> None:
+    made = result(tmp_path, "mini-math", "slerp", steps(2), range(5))
+    assert Cells([made]).find("mini-math", "slerp", steps(4)) is None
+    assert Cells([made]).find("mini-code", "slerp", steps(2)) is None
+    assert Cells([made]).find("mini-math", "euclidean", steps(2)) is None
+    other = result(tmp_path, "mini-math", "slerp", steps(2), range(5), rule=slerp(2, 0.3))
+    with pytest.raises(ValueError, match="ambiguous"):
+        Cells([made, other]).find("mini-math", "slerp", steps(2))
+    assert Cells([made, other]).find("mini-math", "slerp", steps(2), k=2) is other
+
+
+def test_a_variant_of_a_benchmark_is_that_benchmark(tmp_path: Path) -> None:
+    made = result(tmp_path, "gsm8k-dream", "slerp", steps(2), range(5))
+    assert Cells([made]).find("gsm8k", "slerp", steps(2)) is made
+    assert Cells([made]).find("gsm", "slerp", steps(2)) is None
+
+
+def test_different_items_are_not_compared(tmp_path: Path) -> None:
+    few = result(tmp_path, "mini-math", "slerp", steps(2), range(5), items=10)
+    many = result(tmp_path, "mini-math", "vanilla", steps(2), range(5))
+    with pytest.raises(ValueError, match="different items"):
+        paired(few, many)
+
+
+def test_table_7_is_of_what_vanilla_solves_one_token_at_a_time(three: list) -> None:
+    (table,) = accuracy.table7(data({"table7": three}))
+    vanilla, euclidean, slerp = cells_of(table, "mini-math", "2")  # items 5 to 14 are solved one at a time
+    assert [vanilla.value, euclidean.value, slerp.value] == [50.0, 70.0, 100.0]
+    assert (vanilla.low, vanilla.high) == Share.of([True] * 5 + [False] * 5)[1:3]
+    assert [vanilla.paper, slerp.paper] == [89.24, 90.05]
+    assert [cell.value for cell in cells_of(table, "mini-math", "8")] == [0.0, 10.0, 10.0]
+    assert any("mini-math 50.0" in note for note in table.notes)
+
+
+def test_recovery_of_nothing_is_not_applicable(tmp_path: Path) -> None:
+    method = result(tmp_path, "mini-math", "slerp", steps(2), range(5))
+    single = result(tmp_path, "mini-math", "vanilla", SINGLE, ())
+    assert accuracy.recovered(method, single).value == "n/a"
+    assert accuracy.recovered(method, None).value is None
+
+
+def test_table_5_compares_norms_at_two_tokens_a_step(tmp_path: Path) -> None:
+    methods = {"slerp": 14, "slerp-candidate-norm": 11, "euclidean-mask-norm": 15}
+    made = [result(tmp_path, "mini-math", name, steps(2), range(count)) for name, count in methods.items()]
+    (table,) = accuracy.table5(data({"table5": made}))
+    found = cells_of(table, "mini-math")
+    assert [cell.value for cell in found] == pytest.approx([70.0, 55.0, 75.0])
+    assert [cell.best for cell in found] == [False, False, True]
+    assert [cell.paper for cell in found] == [23.6, 22.6, 21.8]  # LLaDA, MATH-500
+
+
+def test_table_6_has_accuracies_and_passes(tmp_path: Path) -> None:
+    threshold, bound = Rate("threshold", 0.9), Rate("entropy_bound", 0.1)
+    made = [
+        result(tmp_path, "mini-math", "vanilla", threshold, range(10), forwards=28),
+        result(tmp_path, "mini-math", "slerp", threshold, range(13), forwards=14),
+        result(tmp_path, "mini-math", "vanilla", bound, range(9), forwards=30),
+    ]
+    (table,) = accuracy.table6(data({"table6": made}))
+    without, with_slerp, passes, passes_slerp = cells_of(table, "mini-math", "threshold 0.9")
+    assert [without.value, with_slerp.value, passes.value, passes_slerp.value] == [50.0, 65.0, 28.0, 14.0]
+    assert (without.paper, with_slerp.paper) == (29.8, 30.2)
+    assert (without.best, with_slerp.best) == (False, True)
+    assert [cell.value for cell in cells_of(table, "mini-math", "entropy bound 0.1")] == [45.0, None, 30.0, None]
+    assert cells_of(table, "mini-code", "entropy bound 0.1")[1].paper == 48.17
+
+
+def test_figure_2_sweeps_one_setting_at_the_others_usual_value(tmp_path: Path) -> None:
+    solved = {(3, 0.1): 8, (3, 0.3): 12, (3, 0.7): 2, (2, 0.3): 11, (4, 0.3): 12}
+    made = [
+        result(tmp_path, "mini-code", "slerp", steps(2), range(count), rule=slerp(k, lam))
+        for (k, lam), count in solved.items()
+    ]
+    lam, k = accuracy.figure2(data({"figure2": made}))
+    assert [(row.labels, row.cells[0].value) for row in lam.rows] == [
+        (("mini-code", "0.1"), 40.0), (("mini-code", "0.3"), 60.0), (("mini-code", "0.7"), 10.0),
+    ]  # fmt: skip
+    assert [(row.labels[1], row.cells[0].value) for row in k.rows] == [
+        ("2", pytest.approx(55.0)), ("3", 60.0), ("4", 60.0),
+    ]  # fmt: skip
+    assert [row.cells[0].best for row in k.rows] == [False, True, True]
+
+
+def test_the_frontier_has_every_rate_with_passes(tmp_path: Path) -> None:
+    made = [
+        result(tmp_path, "mini-math", "vanilla", Rate("threshold", 0.7), range(10), forwards=18),
+        result(tmp_path, "mini-math", "slerp", Rate("threshold", 0.7), range(12), forwards=9),
+        result(tmp_path, "mini-math", "slerp", Rate("threshold", 0.9), range(15), forwards=12),
+        result(tmp_path, "mini-math", "vanilla", SINGLE, range(18), forwards=64),
+    ]
+    (table,) = accuracy.frontier(data({"frontier": made}))
+    assert [row.labels[1] for row in table.rows] == ["threshold 0.7", "threshold 0.9", "1 a step"]
+    found = cells_of(table, "mini-math", "threshold 0.7")
+    assert [cell.value for cell in found] == [50.0, 60.0, 18.0, 9.0]
+
+
+def test_extras_stand_beside_the_papers_rules(tmp_path: Path) -> None:
+    made = [
+        result(tmp_path, "mini-math", name, steps(4), range(count))
+        for name, count in {"vanilla": 10, "slerp": 14, "additive": 15, "norm-mix": 2}.items()
+    ]
+    (table,) = accuracy.extras(data({"extras": made}))
+    found = cells_of(table, "mini-math", "4")
+    assert [cell.value for cell in found] == [50.0, None, 70.0, 75.0, 10.0]
+    assert found[4].note == f"p {mcnemar([True] * 10 + [False] * 10, [True] * 2 + [False] * 18):.2g}"
+
+
+def test_the_mark_of_the_run_is_on_every_table(three: list) -> None:
+    made = data({"table2": three, "table7": three}, study=study(QUICK))
+    assert {table.mark for table in accuracy.table2(made) + accuracy.table7(made)} == {QUICK.mark}

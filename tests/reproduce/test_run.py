@@ -1,0 +1,103 @@
+"""Measuring: what fails costs itself only, and what is not finished is not shown."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from softdlm.evaluate.executors import LocalExecutor
+from softdlm.evaluate.grid import Plan
+from softdlm.evaluate.journal import Journal
+from softdlm.evaluate.run import run as run_plan
+from softdlm.report.screen import Screen
+from softdlm.reproduce import run
+from softdlm.reproduce.experiments import select
+from softdlm.reproduce.study import QUICK, Study
+from tests.evaluate.cells import Scripted, sample
+from tests.tokenizers import checkpoint
+
+RunCells = Callable[[Plan, Path, LocalExecutor], list[str]]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    folder = checkpoint(tmp_path_factory.mktemp("run") / "llada", "llada")
+    made = Study.of(str(folder), quick=True, limit=3, tasks=["mini-math"], device="cpu", max_new_tokens=8)
+    assert made.scale.mark.startswith(QUICK.mark)
+    return made
+
+
+def scripted(**script: Any) -> RunCells:
+    """Cells answered without a model."""
+
+    def answer(plan: Plan, out: Path, _: LocalExecutor) -> list[str]:
+        failures = run_plan(plan, out, Scripted(**script))
+        return [failure.reason for failure in failures.values()]
+
+    return answer
+
+
+def test_a_method_that_breaks_costs_its_own_cells(study: Study, tmp_path: Path) -> None:
+    experiments = select(["table2"])
+    data, failed = run.measure(study, experiments, tmp_path, scripted(broken=("slerp",)), Screen())
+    report = run.conclude(data, experiments, failed)
+    assert failed == ["it broke"] * 3
+    (section,) = report.sections
+    assert section.measured == "6 of 9 cells"
+    assert "3 unfinished cells" in section.not_measured
+    for row in section.tables[0].rows:
+        assert [cell.value for cell in row.cells] == [100.0, 100.0, None]
+    assert {found.verdict for found in report.findings} == {"not measured"}
+
+
+def test_an_analysis_that_runs_out_of_memory_costs_itself_only(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setitem(run.ANALYSES, "mixtures", full)
+    data, failed = run.measure(study, select(["table1", "table4"]), tmp_path, scripted(), Screen())
+    assert failed == ["mixtures: out of memory on the device: take a smaller --batch-size"]
+    table1, table4 = run.conclude(data, select(["table1", "table4"]), failed).sections
+    assert table1.measured == "nothing"
+    assert "smaller --batch-size" in table1.not_measured
+    assert table4.measured == "0 prompts"
+
+
+def test_other_settings_never_meet_old_rows(study: Study, tmp_path: Path) -> None:
+    one = replace(study, scale=study.scale.capped(1))
+    executor = LocalExecutor()
+    for chat in (False, True, False):
+        (result,) = run.analyse("mixtures", replace(one, chat=chat), executor, tmp_path, Screen())
+        assert (result.settings["chat"], len(result.rows)) == (chat, 1)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_unfinished_cell_is_not_shown(study: Study, tmp_path: Path) -> None:
+    def half(plan: Plan, out: Path, _: LocalExecutor) -> list[str]:
+        for planned in plan.cells:
+            with Journal(out / planned.key, planned.protocol, planned.cell.labels) as journal:
+                journal.begin({"pid": 1, "host": "here", "started": "now"})
+                journal.append(sample(planned.items[0]))
+        return []
+
+    data, _ = run.measure(study, select(["table2"]), tmp_path, half, Screen())
+    assert data.cells["table2"].results == []
+
+
+def test_the_protocol_and_the_work_are_in_the_report(study: Study, tmp_path: Path) -> None:
+    experiments = select(["table7", "table2"])
+    data, failed = run.measure(study, experiments, tmp_path, scripted(wrong=()), Screen())
+    report = run.conclude(data, experiments, failed)
+    assert report.protocol["cells"] == 10  # each once, though both tables show nine of them
+    assert report.protocol["sample_passes"] == 10 * 3 * 4
+    assert report.protocol["study"]["strength"] == {"mini-math": {"k": 3, "lam": 0.3}}
+    assert report.protocol["decoding"]["mini-math, 3 items"]["max_new_tokens"] == 8
+    assert "torch" in report.protocol["versions"]
+    assert "its numbers beside ours are of LLaDA" in report.lead
+    run.write_data(report, data, tmp_path, "report")
+    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == ["cells.json", "report.json"]
