@@ -510,7 +510,7 @@ MISTAKES = [
     Mistake(
         "draws follow the item",
         "evaluate/executors.py",
-        "requests=[request_number(item.id) for item in items]",
+        'requests=[request_number(item.prompt, "0") for item in items]',
         "requests=list(range(len(items)))",
         "tests/evaluate/test_run.py",
     ),
@@ -1034,8 +1034,8 @@ MISTAKES = [
     ),
     Mistake(
         "harness: HumanEval forbids EOS",
-        "evaluate/settings.py",
-        '{"eos": "allow", "forbid": model.eos_ids[:1]}',
+        "evaluate/cell.py",
+        '{"eos": "allow", "forbid": tuple(eos_ids[:1])}',
         '{"eos": "forbid"}',
         "tests/evaluate/test_settings.py",
     ),
