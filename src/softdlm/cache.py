@@ -13,7 +13,7 @@ predicted it. So with `refresh=1` a decode is what it is without a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Int
@@ -26,6 +26,17 @@ from softdlm.models.memory import Memory, Window
 from softdlm.types import Canvas
 
 CacheKind = Literal["prefix", "dual"]
+
+
+class Shape(NamedTuple):
+    """What fixes the shapes of a pass, so that one captured graph serves all passes of a shape."""
+
+    width: int | None
+    """Columns of the window that is computed in each row; None is the whole canvas."""
+    room: int
+    """Positions that go through the LM head, at least as many as are requested."""
+    masked: bool
+    """Whether some position of some row is padding."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,16 @@ class Scope:
         return Window(rows, keys, queries, computed.gather(1, queries))
 
 
+    def fixed_window(self, width: int | None, back: int) -> Window:
+        """`window` of all rows and columns, so many columns wide wherever the rows are; None is all of them."""
+        rows, keys = (torch.arange(size, device=self.visible.device) for size in self.visible.shape)
+        if width is None:
+            return Window(rows, keys, keys.expand(len(rows), -1), None)
+        start = (first(self.computed) - back).clamp(0, len(keys) - width)
+        queries = start + keys[:width]
+        return Window(rows, keys, queries, self.computed.gather(1, queries))
+
+
 @dataclass(frozen=True)
 class Caching:
     """How a decode uses the keys and values of earlier passes; kind None not at all."""
@@ -84,12 +105,25 @@ class Caching:
             )
         return Caching(kind, refresh, blocks.attention, model.memory(*canvas.ids.shape))
 
-    def scope(self, block: Block, clock: Clock) -> Scope:
-        """All that is visible at a refresh, else what `kind` says of it."""
-        computed = block.visible
+    def scope(self, block: Block, clock: Clock, turn: Bool[Tensor, "B 1"]) -> Scope:
+        """In the rows whose turn it is: all that is visible at a refresh, else what `kind` says of it."""
+        computed = block.visible & turn
         if self.kind is not None:
-            computed = block.visible & (self._refreshed(clock) | self._near(block, clock))
+            computed = computed & (self._refreshed(clock) | self._near(block, clock))
         return Scope(block.visible, computed, self.attention, self.memory)
+
+    def due(self, clock: Clock, whole: bool) -> Bool[Tensor, "B 1"]:
+        """Rows that take part in a pass over the whole canvas, or in one over windows of it."""
+        if self.kind is None:
+            return torch.full_like(clock.passes, whole, dtype=torch.bool)
+        refreshed = self._refreshed(clock)
+        return refreshed if whole else ~refreshed
+
+    def midway(self, clock: Clock, closed: Bool[Tensor, "B 1"]) -> Bool[Tensor, "B 1"]:
+        """Rows whose next pass is one over a window: their block is open and no refresh is due."""
+        if self.kind is None:
+            return torch.zeros_like(closed)
+        return ~closed & ~self._refreshed(clock.tick(clock.block_start))
 
     def _refreshed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
         again = torch.zeros_like(clock.passes, dtype=torch.bool)

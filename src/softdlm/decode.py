@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, TypedDict, get_args
+from typing import Literal, TypedDict, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm.blocks import Blocks, Clock, check_block_length, first
-from softdlm.cache import CacheKind, Caching
+from softdlm.cache import CacheKind, Caching, Scope, Shape
 from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
 from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
-from softdlm.predict import Choice, predict, uniforms
-from softdlm.types import Canvas, Embeddings, Step
+from softdlm.predict import Choice, predict, predict_fixed, uniforms
+from softdlm.types import Canvas, Context, Embeddings, Prediction, Step, ids_on
 
 EosPolicy = Literal["allow", "last", "forbid"]
+EarlyFinish = bool | Literal["block"]
+Engine = Literal["dynamic", "static", "compiled"]
 Until = Callable[[Step], Bool[Tensor, "B"]]
 
 
@@ -42,7 +44,74 @@ class DecodeOptions(TypedDict, total=False):
     candidates: int
 
 
+class PlanOptions(DecodeOptions, total=False):
+    """The keywords of `plan_decode`: those, and what belongs to one batch of rows."""
+
+    requests: Sequence[int] | None
+    early_finish: EarlyFinish
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same over a decode."""
+
+    model: Denoiser
+    commit: CommitRule
+    feedback: FeedbackRule
+    blocks: Blocks
+    caching: Caching
+    choice: Choice
+    draw: Draw | None
+    finish: Until | None
+    """Rows that need no further pass."""
+
+    @property
+    def vanilla(self) -> bool:
+        """Whether an open position stays [MASK], so that only the block's positions need a prediction."""
+        return self.feedback.k == 0 and not self.feedback.needs_mean
+
+    @property
+    def embeddings(self) -> Embeddings:
+        return Embeddings(self.model.embedding, self.model.embedding[self.model.mask_id])
+
+
+@dataclass(frozen=True)
+class State:
+    """What one pass leaves to the next."""
+
+    canvas: Canvas
+    embeds: Float[Tensor, "B L D"]
+    running: Bool[Tensor, "B 1"]
+    clock: Clock
+
+    @staticmethod
+    def start(model: Denoiser, canvas: Canvas) -> State:
+        embeds = model.embed(canvas.ids)  # the first pass sees hard masks
+        return State(canvas, embeds, canvas.open.any(1, keepdim=True), Clock.start(canvas))
+
+
 def denoise(
+    model: Denoiser,
+    canvas: Canvas,
+    *,
+    until: Until | None = None,
+    engine: Engine = "dynamic",
+    **options: Unpack[PlanOptions],
+) -> Iterator[Step]:
+    """Decode a canvas, one Step per forward pass; the options are the keywords of `plan_decode`.
+
+    `until` stops rows on a condition of your own. The engine decides how the passes are run, not what they do: see
+    `static`.
+    """
+    plan = plan_decode(model, canvas, **options)
+    if engine == "dynamic":
+        return passes(plan, canvas.to(model.device), until)
+    from softdlm.static import fixed_passes
+
+    return fixed_passes(plan, canvas.to(model.device), until, engine)
+
+
+def plan_decode(
     model: Denoiser,
     canvas: Canvas,
     *,
@@ -60,17 +129,16 @@ def denoise(
     seed: int = 0,
     requests: Sequence[int] | None = None,
     candidates: int = 3,
-    early_finish: bool | Literal["block"] = False,
-    until: Until | None = None,
-) -> Iterator[Step]:
-    """Decode a canvas, one Step per forward pass.
+    early_finish: EarlyFinish = False,
+) -> Plan:
+    """What `denoise` is asked for, checked.
 
     block_length None is one block over the whole canvas (the paper's setting). `cache` computes less of the canvas in
     most passes, `refresh` all of it every so many passes of a block (cache.py). `forbid` and `last` are token
     policies per id, `eos` their short form for the model's EOS ids. Draws depend on (seed, request, pass, position)
     only; `requests` numbers the rows. Each Step keeps at least `candidates` candidates. early_finish lets a row
     stop once nothing is open before its first EOS ("block": only when its block is closed, as LLaDA-2's
-    reference does); `until` adds a stopping condition of your own.
+    reference does).
     """
     if eos not in get_args(EosPolicy):
         raise UsageError(f"eos must be one of {', '.join(get_args(EosPolicy))}, not {eos!r}")
@@ -89,54 +157,67 @@ def denoise(
         k=max(feedback.k, candidates),
         needs_mean=feedback.needs_mean,
     )
-    stops = [stop for stop in (finish(model, early_finish), until) if stop is not None]
     names = range(len(canvas.ids)) if requests is None else requests
     draw = None if temperature == 0 else Draw(seed, names)
     blocks = Blocks.of(model, block_length)
     caching = Caching.of(model, blocks, canvas, cache, refresh)
-    return _passes(model, canvas.to(model.device), commit, feedback, blocks, caching, choice, draw, stops)
+    return Plan(model, commit, feedback, blocks, caching, choice, draw, finish(model, early_finish))
 
 
 @torch.no_grad()
-def _passes(
-    model: Denoiser,
-    canvas: Canvas,
-    commit: CommitRule,
-    feedback: FeedbackRule,
-    blocks: Blocks,
-    caching: Caching,
-    choice: Choice,
-    draw: Draw | None,
-    stops: Sequence[Until],
-) -> Iterator[Step]:
-    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
-    vanilla = feedback.k == 0 and not feedback.needs_mean
-    running, clock = canvas.open.any(1, keepdim=True), Clock.start(canvas)
-    embeds = model.embed(canvas.ids)  # the first pass sees hard masks
+def passes(plan: Plan, canvas: Canvas, until: Until | None) -> Iterator[Step]:
+    """The loop. Its shapes follow what is open, so each pass asks the device what that is."""
+    state = State.start(plan.model, canvas)
     for index in count(1):
-        if not running.any():
+        if not state.running.any():
             return
-        block = blocks.current(canvas)
-        clock = clock.tick(block.start)
-        scope = caching.scope(block, clock)
-        active = canvas.open & running & block.inside
-        requested = active if vanilla else canvas.open & running & scope.computed
-        context = clock.context(canvas, block, active)
-        numbers = draw(canvas, context.passes) if draw else None
-
-        prediction = predict(model, embeds, canvas, requested, choice, numbers, scope)
-        committed = commit(prediction, active, context) & active
-        canvas = canvas.commit(committed, prediction.token)
-        unseen = canvas.open & ~requested  # stay as they are, soft or [MASK]
-        embeds = torch.where(unseen[..., None], embeds, model.embed(canvas.ids))
-        if not vanilla:
-            feed_back(feedback, prediction, embeddings, context, requested & canvas.open, embeds)
-
-        step = Step(index, canvas, prediction, requested, active, committed, context)
+        state, step = advance(plan, state, index)
         yield step
-        running = running & canvas.open.any(1, keepdim=True)
-        for stop in stops:
-            running = running & ~stop(step)[:, None]
+        if until:
+            state = replace(state, running=state.running & ~until(step)[:, None])
+
+
+@torch.no_grad()
+def advance(plan: Plan, state: State, index: int, shape: Shape | None = None) -> tuple[State, Step]:
+    """One pass. Given a shape it asks the device for nothing, and rows that need one of another width wait."""
+    model, canvas, running = plan.model, state.canvas, state.running
+    block = plan.blocks.current(canvas)
+    ahead = state.clock.tick(block.start)
+    turn = running if shape is None else running & plan.caching.due(ahead, whole=shape.width is None)
+    clock = ahead.only(turn, state.clock)
+    scope = plan.caching.scope(block, clock, turn)
+    active = canvas.open & turn & block.inside
+    requested = active if plan.vanilla else canvas.open & scope.computed
+    context = clock.context(canvas, block, active)
+
+    prediction, places = _look(plan, state, requested, context, scope, shape)
+    committed = plan.commit(prediction, active, context) & active
+    canvas = canvas.commit(committed, prediction.token)
+    unseen = canvas.open & ~requested  # stay as they are, soft or [MASK]
+    embeds = torch.where(unseen[..., None], state.embeds, model.embed(canvas.ids))
+    if not plan.vanilla:
+        feed_back(plan.feedback, prediction, plan.embeddings, context, requested & canvas.open, embeds, places)
+
+    step = Step(index, canvas, prediction, requested, active, committed, context)
+    running = running & canvas.open.any(1, keepdim=True)
+    if plan.finish:
+        running = running & ~plan.finish(step)[:, None]
+    return State(canvas, embeds, running, clock), step
+
+
+def _look(
+    plan: Plan,
+    state: State,
+    requested: Bool[Tensor, "B L"],
+    context: Context,
+    scope: Scope,
+    shape: Shape | None,
+) -> tuple[Prediction, Int[Tensor, "R"] | None]:
+    seen = (plan.model, state.embeds, state.canvas, requested, plan.choice)
+    if shape is not None:
+        return predict_fixed(*seen, scope, shape)
+    numbers = plan.draw(state.canvas, context.passes) if plan.draw else None
+    return predict(*seen, numbers, scope), None
 
 
 @dataclass(frozen=True)
@@ -150,7 +231,7 @@ class Draw:
         return uniforms(self.seed, self.requests, passes.flatten().tolist(), canvas)
 
 
-def finish(model: Denoiser, early_finish: bool | Literal["block"]) -> Until | None:
+def finish(model: Denoiser, early_finish: EarlyFinish) -> Until | None:
     """Stop a row once nothing is open before its first EOS: what comes after never reaches the text."""
     if not early_finish:
         return None
@@ -164,7 +245,7 @@ def finish(model: Denoiser, early_finish: bool | Literal["block"]) -> Until | No
 
 def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:
     """Rows whose answer holds an EOS with no open position before it."""
-    ends = torch.isin(canvas.ids, torch.tensor(list(eos_ids), device=canvas.ids.device)) & canvas.free & ~canvas.open
+    ends = torch.isin(canvas.ids, ids_on(canvas.ids.device, tuple(eos_ids))) & canvas.free & ~canvas.open
     before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < first(ends)
     return ends.any(1) & ~(canvas.open & before).any(1)
 

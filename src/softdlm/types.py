@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +23,12 @@ from softdlm.errors import UsageError
 def row_positions(real: Bool[Tensor, "B L"]) -> Int[Tensor, "B L"]:
     """Positions that count from each row's first real token; padding repeats its neighbour's."""
     return (real.long().cumsum(1) - 1).clamp(min=0)
+
+
+@cache
+def ids_on(device: torch.device, ids: tuple[int, ...]) -> Int[Tensor, "_"]:
+    """Token ids as a tensor, made once: a copy to a GPU waits, and may not happen inside a captured graph."""
+    return torch.tensor(ids, dtype=torch.long, device=device)
 
 
 @dataclass(frozen=True)
@@ -110,12 +117,27 @@ class Prediction:
         """A flat prediction laid back onto the positions it was made for; the inverse of `at`."""
 
         def spread(value: Tensor) -> Tensor:
-            empty = -1 if value.dtype == torch.long else float("nan")
-            full = value.new_full((*where.shape, *value.shape[1:]), empty)
+            full = value.new_full((*where.shape, *value.shape[1:]), _empty(value))
             full[where] = value
             return full
 
         return Prediction(**{name: spread(value) for name, value in self._values().items()})
+
+    def lay(self, places: Int[Tensor, "N"], where: Bool[Tensor, "B L"]) -> Prediction:
+        """`scatter` by number, without a wait: value n goes to the flat position places[n], kept if it lies `where`."""
+        kept = where.flatten()[places]
+
+        def spread(value: Tensor) -> Tensor:
+            full = value.new_full((where.numel(), *value.shape[1:]), _empty(value))
+            seen = kept.view(-1, *[1] * (value.ndim - 1))
+            return full.index_copy(0, places, value.where(seen, _empty(value))).unflatten(0, where.shape)
+
+        return Prediction(**{name: spread(value) for name, value in self._values().items()})
+
+    def pick(self, places: Int[Tensor, "N"]) -> Prediction:
+        """The prediction at these flat positions; where there is none, one of token 0 that nobody may use."""
+        flat = {name: value.flatten(0, 1)[places] for name, value in self._values().items()}
+        return Prediction(**{name: value.clamp(min=0) if _empty(value) == -1 else value for name, value in flat.items()})
 
     @staticmethod
     def join(parts: Sequence[Prediction]) -> Prediction:
@@ -153,6 +175,11 @@ class Context:
         values = (getattr(self, field.name) for field in dataclasses.fields(self))
         return Context(*(value.expand(where.shape)[where] for value in values))
 
+    def pick(self, places: Int[Tensor, "N"], length: int) -> Context:
+        """`at` by number, of flat positions on a canvas of this length."""
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return Context(*(value.flatten()[places // length] for value in values))
+
 
 @dataclass(frozen=True)
 class Step:
@@ -179,3 +206,8 @@ class Step:
     @property
     def block_closed(self) -> Bool[Tensor, "B"]:
         return ~(self.active & ~self.committed).any(1)
+
+
+def _empty(value: Tensor) -> float:
+    """What stands where nothing was predicted."""
+    return -1 if value.dtype == torch.long else float("nan")

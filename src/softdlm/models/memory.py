@@ -44,6 +44,11 @@ class Window:
     def columns(self) -> Int[Tensor, "G Q"]:
         return self.keys[self.queries]
 
+    @property
+    def places(self) -> Int[Tensor, "G Q"]:
+        """The computed positions by number, on a flattened canvas of all keys."""
+        return self.rows[:, None] * len(self.keys) + self.columns
+
     def take(self, values: Tensor) -> Tensor:
         """Of something "B L ...", the computed positions, "G Q ..."."""
         return values[self.rows[:, None], self.columns]
