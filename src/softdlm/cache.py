@@ -12,7 +12,7 @@ predicted it. So with `refresh=1` a decode is what it is without a cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -23,7 +23,6 @@ from softdlm.blocks import Block, Blocks, Clock, first
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.memory import Memory, Window
-from softdlm.types import Canvas
 
 CacheKind = Literal["prefix", "dual"]
 
@@ -94,7 +93,7 @@ class Caching:
     memory: Memory | None = None
 
     @staticmethod
-    def of(model: Denoiser, blocks: Blocks, canvas: Canvas, kind: CacheKind | None, refresh: int | None) -> Caching:
+    def of(blocks: Blocks, kind: CacheKind | None, refresh: int | None) -> Caching:
         check_cache(kind, refresh)
         if kind is None:
             return Caching(None, None, blocks.attention)
@@ -103,7 +102,10 @@ class Caching:
                 f"cache {kind!r} has nothing to recall: without block_length this model decodes prompt and answer "
                 "as one block; give a block_length"
             )
-        return Caching(kind, refresh, blocks.attention, model.memory(*canvas.ids.shape))
+        return Caching(kind, refresh, blocks.attention)
+
+    def with_memory(self, model: Denoiser, batch: int, length: int) -> Caching:
+        return self if self.kind is None else replace(self, memory=model.memory(batch, length))
 
     def scope(self, block: Block, clock: Clock, turn: Bool[Tensor, "B 1"]) -> Scope:
         """In the rows whose turn it is: all that is visible at a refresh, else what `kind` says of it."""

@@ -22,7 +22,7 @@ from softdlm.types import Canvas, Context, Embeddings, Prediction, Step, ids_on
 
 EosPolicy = Literal["allow", "last", "forbid"]
 EarlyFinish = bool | Literal["block"]
-Engine = Literal["dynamic", "static", "compiled"]
+EngineKind = Literal["dynamic", "static", "compiled"]
 Until = Callable[[Step], Bool[Tensor, "B"]]
 
 
@@ -62,8 +62,7 @@ class Plan:
     caching: Caching
     choice: Choice
     draw: Draw | None
-    finish: Until | None
-    """Rows that need no further pass."""
+    early_finish: EarlyFinish
 
     @property
     def vanilla(self) -> bool:
@@ -73,6 +72,17 @@ class Plan:
     @property
     def embeddings(self) -> Embeddings:
         return Embeddings(self.model.embedding, self.model.embedding[self.model.mask_id])
+
+    def finished(self, step: Step) -> Bool[Tensor, "B"]:
+        """Rows in which nothing is open before the first EOS: what comes after never reaches the text."""
+        if not self.early_finish:
+            return torch.zeros_like(step.block_closed)
+        done = eos_reached(step.canvas, self.model.eos_ids)
+        return done & step.block_closed if self.early_finish == "block" else done
+
+    def with_memory(self, batch: int, length: int) -> Plan:
+        """The same plan with room for the keys and values of a batch, where it caches them."""
+        return replace(self, caching=self.caching.with_memory(self.model, batch, length))
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def denoise(
     canvas: Canvas,
     *,
     until: Until | None = None,
-    engine: Engine = "dynamic",
+    engine: EngineKind = "dynamic",
     **options: Unpack[PlanOptions],
 ) -> Iterator[Step]:
     """Decode a canvas, one Step per forward pass; the options are the keywords of `plan_decode`.
@@ -105,7 +115,7 @@ def denoise(
     """
     plan = plan_decode(model, canvas, **options)
     if engine == "dynamic":
-        return passes(plan, canvas.to(model.device), until)
+        return passes(plan.with_memory(*canvas.ids.shape), canvas.to(model.device), until)
     from softdlm.static import fixed_passes
 
     return fixed_passes(plan, canvas.to(model.device), until, engine)
@@ -160,8 +170,7 @@ def plan_decode(
     names = range(len(canvas.ids)) if requests is None else requests
     draw = None if temperature == 0 else Draw(seed, names)
     blocks = Blocks.of(model, block_length)
-    caching = Caching.of(model, blocks, canvas, cache, refresh)
-    return Plan(model, commit, feedback, blocks, caching, choice, draw, finish(model, early_finish))
+    return Plan(model, commit, feedback, blocks, Caching.of(blocks, cache, refresh), choice, draw, early_finish)
 
 
 @torch.no_grad()
@@ -200,9 +209,7 @@ def advance(plan: Plan, state: State, index: int, shape: Shape | None = None) ->
 
     step = Step(index, canvas, prediction, requested, active, committed, context)
     running = running & canvas.open.any(1, keepdim=True)
-    if plan.finish:
-        running = running & ~plan.finish(step)[:, None]
-    return State(canvas, embeds, running, clock), step
+    return State(canvas, embeds, running & ~plan.finished(step)[:, None], clock), step
 
 
 def _look(
@@ -229,18 +236,6 @@ class Draw:
 
     def __call__(self, canvas: Canvas, passes: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
         return uniforms(self.seed, self.requests, passes.flatten().tolist(), canvas)
-
-
-def finish(model: Denoiser, early_finish: EarlyFinish) -> Until | None:
-    """Stop a row once nothing is open before its first EOS: what comes after never reaches the text."""
-    if not early_finish:
-        return None
-
-    def reached(step: Step) -> Bool[Tensor, "B"]:
-        done = eos_reached(step.canvas, model.eos_ids)
-        return done & step.block_closed if early_finish == "block" else done
-
-    return reached
 
 
 def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:

@@ -16,6 +16,7 @@ from functools import cache
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from softdlm.errors import UsageError
 
@@ -71,6 +72,11 @@ class Canvas:
 
     def commit(self, chosen: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
         return dataclasses.replace(self, ids=torch.where(chosen, tokens, self.ids), open=self.open & ~chosen)
+
+    def widen(self, length: int, pad_id: int) -> Canvas:
+        """Padded on the right up to this length."""
+        extra = (0, length - self.ids.shape[1])
+        return Canvas(pad(self.ids, extra, value=pad_id), *(pad(x, extra) for x in (self.open, self.free, self.real)))
 
     def to(self, device: torch.device | str) -> Canvas:
         return Canvas(*(getattr(self, field.name).to(device) for field in dataclasses.fields(self)))

@@ -1,0 +1,216 @@
+"""Passes of fixed shape: what `decode.passes` does, without its questions to the device.
+
+The state lies in buffers that every pass reads and writes, so on a GPU a pass is captured once per shape as a CUDA
+graph and replayed. Each pass leaves a census, four numbers a row: all that the host reads. It tells which rows go on and
+how many positions are open at most, hence the shape of the next pass.
+
+With a cache there are passes over the whole canvas and passes over windows of it. A row whose block is closed waits,
+untouched, until no row is within a block; then all are computed whole together. So each row has the passes that it has
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softdlm.blocks import Clock
+from softdlm.cache import Shape
+from softdlm.decode import Plan, State, Until, advance
+from softdlm.types import Canvas, Step
+
+Record = TypeVar("Record")
+GRAIN = 64
+"""Rooms, widths and lengths are rounded up to multiples of it."""
+
+
+def rounded(size: int) -> int:
+    """Up to a multiple of GRAIN and, beyond 512, of an eighth of the next power of two: few sizes, little waste."""
+    grain = max(GRAIN, (1 << (size - 1).bit_length()) // 8)
+    return -(-size // grain) * grain
+
+
+class Row(NamedTuple):
+    """What the host knows of a row between passes."""
+
+    running: bool = False
+    midway: bool = False
+    """Its next pass is one over a window."""
+    open: int = 0
+    start: int = 0
+    """Of its block, where it is midway."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Per position, the row's pass that committed it (from 1; 0 is none) and the log-confidence then."""
+
+    committed_in: Int[Tensor, "B L"]
+    log_confidence: Float[Tensor, "B L"]
+
+    def note(self, step: Step) -> None:
+        now = torch.where(step.committed, step.context.passes + 1, self.committed_in)
+        self.committed_in.copy_(now)
+        sure = torch.where(step.committed, step.prediction.log_confidence, self.log_confidence)
+        self.log_confidence.copy_(sure)
+
+
+class Told(NamedTuple):
+    """A row read off the device."""
+
+    ids: list[int]
+    committed_in: list[int]
+    confidence: list[float]
+    passes: int
+
+
+class Slots:
+    """Rows of one canvas length that decode together, each at its own place."""
+
+    def __init__(self, plan: Plan, batch: int, length: int, capture: bool | None = None) -> None:
+        """`capture` None: as CUDA graphs where the model is on a GPU."""
+        self.plan = plan.with_memory(batch, length)
+        device = plan.model.device
+        closed = torch.zeros(batch, length, dtype=torch.bool, device=device)
+        self.state = copied(State.start(plan.model, Canvas(closed.long(), closed, closed, ~closed)))
+        working = torch.promote_types(plan.model.dtype, torch.float32)
+        self.history = History(closed.long(), torch.zeros_like(closed, dtype=working))
+        self.census = torch.zeros(batch, len(Row._fields), dtype=torch.long, device=device)
+        self.rows = [Row()] * batch
+        self.padded = [False] * batch
+        self.passes = Passes(self._pass, device.type == "cuda" if capture is None else capture)
+
+    @property
+    def running(self) -> bool:
+        return any(row.running for row in self.rows)
+
+    @property
+    def free(self) -> list[int]:
+        return [index for index, row in enumerate(self.rows) if not row.running]
+
+    @torch.no_grad()
+    def admit(self, rows: Sequence[int], canvas: Canvas) -> None:
+        """New canvases into free rows, at any time: a cached decode takes them up at its next whole pass."""
+        model = self.plan.model
+        where, fresh = torch.tensor(rows, device=model.device), State.start(model, canvas.to(model.device))
+        for buffer, value in zip(tensors(self.state), tensors(fresh), strict=True):
+            buffer[where] = value
+        for buffer in tensors(self.history):
+            buffer[where] = 0
+        counts = torch.stack([canvas.open.sum(1), (~canvas.real).sum(1)], 1).tolist()
+        for row, (open, padding) in zip(rows, counts, strict=True):
+            self.rows[row], self.padded[row] = Row(open > 0, open=open), padding > 0
+
+    def step(self) -> Step:
+        """One pass. What it returns lies in buffers: the next pass overwrites it."""
+        step = self.passes(self.shape)
+        self.rows = [Row(bool(running), bool(midway), *rest) for running, midway, *rest in self.census.tolist()]
+        return step
+
+    def stop(self, rows: Sequence[bool]) -> None:
+        for index, stopped in enumerate(rows):
+            if stopped and self.rows[index].running:
+                self.state.running[index] = False
+                self.rows[index] = Row()
+
+    def tell(self, row: int) -> Told:
+        return Told(
+            self.state.canvas.ids[row].tolist(),
+            self.history.committed_in[row].tolist(),
+            self.history.log_confidence[row].exp().tolist(),
+            int(self.state.clock.passes[row]) + 1,
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """Of the next pass: windows while some row is within a block, all of the canvas when none is."""
+        batch, length = self.state.canvas.ids.shape
+        plan, midway = self.plan, [row for row in self.rows if row.midway]
+        near = min(plan.blocks.length or length, length)
+        width = None
+        if midway:
+            reach = near if plan.caching.kind == "dual" else rounded(length - min(row.start for row in midway))
+            width = min(reach + plan.model.first_open, length)
+        if plan.vanilla or (midway and plan.caching.kind == "dual"):
+            room = batch * near
+        else:
+            room = rounded(sum(row.open for row in midway or self.rows))
+        return Shape(width, min(room, batch * (width or length)), any(self.padded))
+
+    def _pass(self, shape: Shape) -> Step:
+        state, step = advance(self.plan, self.state, 0, shape)
+        self.history.note(step)
+        for buffer, value in zip(tensors(self.state), tensors(state), strict=True):
+            if buffer is not value:
+                buffer.copy_(value)
+        self.census.copy_(self._count(state, step))
+        return step
+
+    def _count(self, state: State, step: Step) -> Int[Tensor, "B 4"]:
+        """The census: `Row` by row."""
+        midway = state.running & self.plan.caching.midway(state.clock, step.block_closed[:, None])
+        left = (state.canvas.open & state.running).sum(1, keepdim=True)
+        return torch.cat([state.running, midway, left, state.clock.block_start], 1)
+
+
+class Passes:
+    """The pass of each shape: run as it is the first time, which warms it up, and captured the second."""
+
+    def __init__(self, work: Callable[[Shape], Step], capture: bool) -> None:
+        self.work, self.capture = work, capture
+        self.met: set[Shape] = set()
+        self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, Step]] = {}
+        self.pool = torch.cuda.graph_pool_handle() if capture else None
+
+    def __call__(self, shape: Shape) -> Step:
+        if not self.capture or shape not in self.met:
+            self.met.add(shape)
+            return self.work(shape)
+        if shape not in self.graphs:
+            self.graphs[shape] = self._captured(shape)
+        graph, step = self.graphs[shape]
+        graph.replay()
+        return step
+
+    def _captured(self, shape: Shape) -> tuple[torch.cuda.CUDAGraph, Step]:
+        """Graphs share their memory: only the Step that each returns, and is kept here, outlives a pass."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            step = self.work(shape)
+        return graph, step
+
+
+def fixed_passes(plan: Plan, canvas: Canvas, until: Until | None, capture: bool | None = None) -> Iterator[Step]:
+    """`decode.passes` with fixed shapes: the same Steps, except that a row may wait in some of them."""
+    slots = Slots(plan, *canvas.ids.shape, capture)
+    slots.admit(range(len(canvas.ids)), canvas)
+    for index in count(1):
+        if not slots.running:
+            return
+        step = replace(copied(slots.step()), index=index)
+        yield step
+        if until:
+            slots.stop(until(step).tolist())
+
+
+def tensors(record: Any) -> list[Tensor]:
+    """Of a record, in order."""
+    values = [getattr(record, field.name) for field in fields(record)]
+    parts = [[value] if isinstance(value, Tensor) else tensors(value) for value in values]
+    return [tensor for part in parts for tensor in part]
+
+
+def copied(record: Record) -> Record:
+    """With tensors of its own."""
+
+    def copy(value: Any) -> Any:
+        return value.clone() if isinstance(value, Tensor) else copied(value) if is_dataclass(value) else value
+
+    assert is_dataclass(record)
+    return type(record)(**{field.name: copy(getattr(record, field.name)) for field in fields(record)})
