@@ -66,7 +66,8 @@ class Clock:
 
     def only(self, rows: Bool[Tensor, "B 1"], before: Clock) -> Clock:
         """This clock in the given rows, `before` in the others."""
-        return Clock(*(torch.where(rows, now, then) for now, then in zip(vars(self).values(), vars(before).values())))
+        pairs = zip(vars(self).values(), vars(before).values(), strict=True)
+        return Clock(*(torch.where(rows, now, then) for now, then in pairs))
 
     def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"]) -> Context:
         def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:

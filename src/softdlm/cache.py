@@ -72,7 +72,6 @@ class Scope:
         queries = start.clamp(max=len(keys) - width) + places[:width]
         return Window(rows, keys, queries, computed.gather(1, queries))
 
-
     def fixed_window(self, width: int | None, back: int) -> Window:
         """`window` of all rows and columns, so many columns wide wherever the rows are; None is all of them."""
         rows, keys = (torch.arange(size, device=self.visible.device) for size in self.visible.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -80,6 +80,12 @@ class Plan:
         done = eos_reached(step.canvas, self.model.eos_ids)
         return done & step.block_closed if self.early_finish == "block" else done
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two decodes must share to use the same captured passes."""
+        cached = (self.caching.kind, self.caching.refresh)
+        return self.commit, self.feedback, self.blocks, *cached, self.choice, self.early_finish
+
     def with_memory(self, batch: int, length: int) -> Plan:
         """The same plan with room for the keys and values of a batch, where it caches them."""
         return replace(self, caching=self.caching.with_memory(self.model, batch, length))
@@ -113,17 +119,19 @@ def denoise(
     `until` stops rows on a condition of your own. The engine decides how the passes are run, not what they do: see
     `static`.
     """
-    plan = plan_decode(model, canvas, **options)
+    plan = plan_decode(model, **options)
+    check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
+    check_length(model, int(canvas.real.sum(1).max()))
     if engine == "dynamic":
         return passes(plan.with_memory(*canvas.ids.shape), canvas.to(model.device), until)
-    from softdlm.static import fixed_passes
+    from softdlm.static import check_static, fixed_passes
 
+    check_static(plan)
     return fixed_passes(plan, canvas.to(model.device), until, engine)
 
 
 def plan_decode(
     model: Denoiser,
-    canvas: Canvas,
     *,
     commit: CommitRule = TopN(1),
     feedback: FeedbackRule = Mask(),
@@ -155,8 +163,6 @@ def plan_decode(
     check_block_length(block_length)
     if candidates < 1:
         raise UsageError(f"candidates must be at least 1, not {candidates}")
-    check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
-    check_length(model, int(canvas.real.sum(1).max()))
     choice = Choice(
         mask_id=model.mask_id,
         forbid=_token_ids(model, forbid, eos == "forbid"),
@@ -167,8 +173,7 @@ def plan_decode(
         k=max(feedback.k, candidates),
         needs_mean=feedback.needs_mean,
     )
-    names = range(len(canvas.ids)) if requests is None else requests
-    draw = None if temperature == 0 else Draw(seed, names)
+    draw = None if temperature == 0 else Draw(seed, requests)
     blocks = Blocks.of(model, block_length)
     return Plan(model, commit, feedback, blocks, Caching.of(blocks, cache, refresh), choice, draw, early_finish)
 
@@ -232,10 +237,12 @@ class Draw:
     """The uniform numbers of a pass, a function of (seed, request, pass, position)."""
 
     seed: int
-    requests: Sequence[int]
+    requests: Sequence[int] | None
+    """One per row; None numbers the rows."""
 
     def __call__(self, canvas: Canvas, passes: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
-        return uniforms(self.seed, self.requests, passes.flatten().tolist(), canvas)
+        names = range(len(canvas.ids)) if self.requests is None else self.requests
+        return uniforms(self.seed, names, passes.flatten().tolist(), canvas)
 
 
 def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:

@@ -1,8 +1,8 @@
 """Passes of fixed shape: what `decode.passes` does, without its questions to the device.
 
 The state lies in buffers that every pass reads and writes, so on a GPU a pass is captured once per shape as a CUDA
-graph and replayed. Each pass leaves a census, four numbers a row: all that the host reads. It tells which rows go on and
-how many positions are open at most, hence the shape of the next pass.
+graph and replayed. Each pass leaves a census, four numbers a row: all that the host reads. It tells which rows go on
+and how many positions are open at most, hence the shape of the next pass.
 
 With a cache there are passes over the whole canvas and passes over windows of it. A row whose block is closed waits,
 untouched, until no row is within a block; then all are computed whole together. So each row has the passes that it has
@@ -12,22 +12,26 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.blocks import Clock
 from softdlm.cache import Shape
-from softdlm.decode import Plan, State, Until, advance
+from softdlm.decode import EngineKind, Plan, State, Until, advance
+from softdlm.errors import UsageError
+from softdlm.trace import Told
 from softdlm.types import Canvas, Step
 
 Record = TypeVar("Record")
 GRAIN = 64
 """Rooms, widths and lengths are rounded up to multiples of it."""
+KEPT_BYTES = 4 * 2**30
+"""Of buffers, keys and values that a model keeps between decodes, the last decode's in any case."""
 
 
 def rounded(size: int) -> int:
@@ -61,15 +65,6 @@ class History:
         self.log_confidence.copy_(sure)
 
 
-class Told(NamedTuple):
-    """A row read off the device."""
-
-    ids: list[int]
-    committed_in: list[int]
-    confidence: list[float]
-    passes: int
-
-
 class Slots:
     """Rows of one canvas length that decode together, each at its own place."""
 
@@ -85,6 +80,12 @@ class Slots:
         self.rows = [Row()] * batch
         self.padded = [False] * batch
         self.passes = Passes(self._pass, device.type == "cuda" if capture is None else capture)
+
+    @property
+    def bytes(self) -> int:
+        memory = self.plan.caching.memory
+        held = [*tensors(self.state), *tensors(self.history), *((*memory.keys, *memory.values) if memory else ())]
+        return sum(tensor.nbytes for tensor in held)
 
     @property
     def running(self) -> bool:
@@ -186,17 +187,78 @@ class Passes:
         return graph, step
 
 
-def fixed_passes(plan: Plan, canvas: Canvas, until: Until | None, capture: bool | None = None) -> Iterator[Step]:
+def fixed_passes(plan: Plan, canvas: Canvas, until: Until | None, engine: EngineKind) -> Iterator[Step]:
     """`decode.passes` with fixed shapes: the same Steps, except that a row may wait in some of them."""
-    slots = Slots(plan, *canvas.ids.shape, capture)
-    slots.admit(range(len(canvas.ids)), canvas)
-    for index in count(1):
-        if not slots.running:
-            return
-        step = replace(copied(slots.step()), index=index)
-        yield step
-        if until:
-            slots.stop(until(step).tolist())
+    with lent(plan, *canvas.ids.shape, engine) as slots:
+        slots.admit(range(len(canvas.ids)), canvas)
+        for index in count(1):
+            if not slots.running:
+                return
+            step = replace(copied(slots.step()), index=index)
+            yield step
+            if until:
+                slots.stop(until(step).tolist())
+
+
+@contextmanager
+def lent(plan: Plan, batch: int, length: int, engine: EngineKind) -> Iterator[Slots]:
+    """Slots for this plan, those of an earlier decode where the model still keeps them: their passes are captured."""
+    kept, key = plan.model.kept, (batch, length, engine, plan.key)
+    slots = kept.pop(key, None) if _hashable(key) else None
+    if slots is None:
+        model = plan.model.compiled() if engine == "compiled" else plan.model
+        slots = Slots(replace(plan, model=model), batch, length)
+    yield slots
+    slots.stop([True] * batch)
+    if _hashable(key):
+        kept[key] = slots
+    while len(kept) > 1 and sum(each.bytes for each in kept.values()) > KEPT_BYTES:
+        kept.pop(next(iter(kept)))
+
+
+def choose(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
+    """The engine that was asked for, checked; by itself the static one on a GPU, where it is known to fit."""
+    if engine not in ("auto", *get_args(EngineKind)):
+        raise UsageError(f"engine must be one of auto, {', '.join(get_args(EngineKind))}, not {engine!r}")
+    if engine == "auto":
+        fits = plan.model.device.type == "cuda" and obstacle(plan) is None
+        known = _ours(plan.commit) and _ours(plan.feedback)
+        return "static" if fits and known and plan.blocks.attention is None else "dynamic"
+    if engine != "dynamic":
+        check_static(plan)
+    return engine
+
+
+def check_static(plan: Plan) -> None:
+    reason = obstacle(plan)
+    if reason:
+        raise UsageError(f"the static engine cannot do this: {reason}; take engine='dynamic'")
+
+
+def obstacle(plan: Plan) -> str | None:
+    """Why passes of fixed shape cannot do this decode."""
+    if plan.draw is not None:
+        return f"temperature {plan.choice.temperature} draws numbers on the host in each pass"
+    if plan.caching.kind and plan.caching.attention:
+        return f"cache {plan.caching.kind!r} under block-causal attention"
+    if not plan.model.asks_nothing:
+        return f"{plan.model.source.name} may ask the device for values"
+    return None
+
+
+def _hashable(key: Any) -> bool:
+    """A rule of the user's may be none: then its passes are captured anew."""
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _ours(rule: Any) -> bool:
+    """Whether a rule, with those inside it, is of this package: of others nobody knows whether they ask the device."""
+    inside = [value for value in vars(rule).values() if callable(value)] if is_dataclass(rule) else []
+    return type(rule).__module__.startswith("softdlm.") and all(map(_ours, inside))
 
 
 def tensors(record: Any) -> list[Tensor]:

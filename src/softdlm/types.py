@@ -143,7 +143,9 @@ class Prediction:
     def pick(self, places: Int[Tensor, "N"]) -> Prediction:
         """The prediction at these flat positions; where there is none, one of token 0 that nobody may use."""
         flat = {name: value.flatten(0, 1)[places] for name, value in self._values().items()}
-        return Prediction(**{name: value.clamp(min=0) if _empty(value) == -1 else value for name, value in flat.items()})
+        return Prediction(
+            **{name: value.clamp(min=0) if _empty(value) == -1 else value for name, value in flat.items()}
+        )
 
     @staticmethod
     def join(parts: Sequence[Prediction]) -> Prediction:

@@ -56,6 +56,8 @@ class Denoiser:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.source = source or Source(type(self).__name__, "custom")
+        self.kept: dict[Any, Any] = {}
+        """What a decode leaves for the next one: buffers and captured passes (static.lent)."""
 
     @property
     def device(self) -> torch.device:
