@@ -189,8 +189,9 @@ class Passes:
 
 def fixed_passes(plan: Plan, canvas: Canvas, until: Until | None, engine: EngineKind) -> Iterator[Step]:
     """`decode.passes` with fixed shapes: the same Steps, except that a row may wait in some of them."""
-    with lent(plan, *canvas.ids.shape, engine) as slots:
-        slots.admit(range(len(canvas.ids)), canvas)
+    batch, length = canvas.ids.shape
+    with lent(plan, batch, length, engine) as slots:
+        slots.admit(range(batch), canvas)
         for index in count(1):
             if not slots.running:
                 return

@@ -55,12 +55,12 @@ class Told(NamedTuple):
     """Of each position, the row's pass that committed it, from 1; 0 is none."""
     confidence: list[float]
     """Then."""
-    count: int
-    """Of the row's passes."""
+    forwards: int
+    """Passes the row had."""
 
     @property
     def passes(self) -> list[Pass]:
-        passes = [Pass([], [], []) for _ in range(self.count)]
+        passes = [Pass([], [], []) for _ in range(self.forwards)]
         for position, number in enumerate(self.committed_in):
             if number:
                 made = passes[number - 1]
