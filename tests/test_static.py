@@ -373,7 +373,9 @@ def test_auto_is_static_on_a_gpu_where_it_is_known_to_fit(monkeypatch: pytest.Mo
 
     assert auto("llada") == "dynamic"
     monkeypatch.setattr(softdlm.Denoiser, "device", torch.device("cuda"))
-    assert auto("llada") == auto("llada2 full", block_length=4, cache="dual") == "static"
+    assert auto("llada") == auto("dream", block_length=4, cache="dual") == "static"
+    assert auto("llada2 full") == "dynamic"
+    assert choose(plan_decode(model_of("llada2 full", torch.bfloat16)), "auto") == "static"
     assert auto("llada", commit=LeadIn(Threshold(0.3)), feedback=Additive()) == "static"
     assert auto("llada", temperature=1.0) == auto("llada2", block_length=4) == "dynamic"
     assert auto("llada", commit=mine) == auto("llada", commit=LeadIn(mine)) == "dynamic"

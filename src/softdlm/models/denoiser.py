@@ -37,8 +37,6 @@ class Denoiser:
     """Blocks count from the row's position 0, prompt included (LLaDA-2), not from the first open position."""
     first_open = 0
     """The first position with a prediction of its own: each comes from the state so many places earlier (Dream: 1)."""
-    asks_nothing = False
-    """Whether `hidden` and `head` never ask the device for a value, so that a pass can be captured (static.py)."""
 
     def __init__(
         self,
@@ -66,6 +64,11 @@ class Denoiser:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether `hidden` and `head` never ask a GPU for a value, so that a pass can be captured (static.py)."""
+        return False
 
     def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         return self.embedding[ids]
@@ -135,13 +138,15 @@ class Denoiser:
 class NetworkDenoiser(Denoiser):
     """A stock transformers network run without its causal mask."""
 
-    asks_nothing = True
-
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
         self.network: Any = network.eval().requires_grad_(False)
         self.body: Any = self.network.model
         self.attention: Attention = attention
         super().__init__(self.network.get_input_embeddings().weight, **identity)
+
+    @property
+    def asks_nothing(self) -> bool:
+        return True
 
     @torch.no_grad()
     def hidden(
