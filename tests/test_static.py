@@ -29,11 +29,11 @@ from softdlm import (
     TopN,
     UsageError,
 )
-from softdlm.cache import Shape
-from softdlm.decode import plan_decode
+from softdlm.cache import Shape, compact
+from softdlm.choose import choose
+from softdlm.decode import outlook, plan_decode
 from softdlm.models.toy import harry_potter
-from softdlm.predict import compact
-from softdlm.static import KEPT_BYTES, Slots, choose, lent, rounded
+from softdlm.static import KEPT_BYTES, Slots, lent, rounded
 from tests.strategies import generator
 from tests.test_cache import model_of
 
@@ -202,12 +202,31 @@ def test_the_guard_notices_that_denoise_asks() -> None:
         next(steps)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(0, 40))
-def test_compact_puts_the_wanted_first_and_none_twice(wanted: list[bool], more: int) -> None:
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_compact_puts_the_wanted_first_and_none_twice(wanted: list[bool]) -> None:
     first = [place for place, want in enumerate(wanted) if want]
     rest = [place for place, want in enumerate(wanted) if not want]
-    room = min(len(first) + more, len(wanted))
-    assert compact(torch.tensor(wanted), room).tolist() == [*first, *rest][:room]
+    assert compact(torch.tensor(wanted)).tolist() == [*first, *rest]
+
+
+@pytest.mark.parametrize("cache", [None, "dual"])
+@pytest.mark.parametrize("feedback", [Slerp(), Additive()], ids=str)
+def test_any_room_that_is_large_enough_does(monkeypatch: pytest.MonkeyPatch, cache: Any, feedback: Any) -> None:
+    """Exactly full, a little larger, or all there is."""
+    model = model_of("dream")
+    canvas = canvas_of(model, ((8, 20), (5, 20)))
+    options: Any = {"commit": TopN(2), "feedback": feedback, "block_length": 5, "cache": cache}
+    expected = stories(list(softdlm.denoise(model, canvas, **options)))
+    shape: Any = Slots.shape.fget
+    for more in (0, 1, 1000):
+
+        def tight(slots: Slots, more: int = more) -> Shape:
+            wide = shape(slots)
+            asked = int(outlook(slots.plan, slots.state, wide.width is None).requested.sum())
+            return wide._replace(room=min(asked + more, 2 * (wide.width or 20)))
+
+        monkeypatch.setattr(Slots, "shape", property(tight))
+        assert stories(list(softdlm.denoise(model, canvas, engine="static", **options))) == expected
 
 
 def test_sizes_are_few_and_near() -> None:

@@ -82,6 +82,34 @@ class Scope:
         return Window(rows, keys, queries, self.computed.gather(1, queries))
 
 
+class Aim(NamedTuple):
+    """Where a pass of fixed shape looks."""
+
+    window: Window
+    order: Int[Tensor, "M"]
+    """The window's positions by number, the requested ones first."""
+    places: Int[Tensor, "M"]
+    """The same positions by number on the canvas."""
+
+    @staticmethod
+    def at(requested: Bool[Tensor, "B L"], scope: Scope, width: int | None, back: int) -> Aim:
+        window = scope.fixed_window(width, back)
+        order = compact(window.take(requested).flatten())
+        return Aim(window, order, window.places.flatten()[order])
+
+
+def compact(wanted: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
+    """The numbers of the wanted places in order, then those of the others.
+
+    torch.nonzero asks the device for their count. A permutation has no place twice, and any number of it may be taken:
+    whoever writes by number then writes each once.
+    """
+    number = torch.arange(len(wanted), device=wanted.device)
+    through = wanted.cumsum(0)
+    rank = torch.where(wanted, through - 1, through[-1] + number - through)
+    return torch.empty_like(number).scatter_(0, rank, number)
+
+
 @dataclass(frozen=True)
 class Caching:
     """How a decode uses the keys and values of earlier passes; kind None not at all."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm.blocks import Blocks, Clock, check_block_length, first
-from softdlm.cache import CacheKind, Caching, Scope, Shape
+from softdlm.cache import CacheKind, Caching, Scope
 from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
 from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
-from softdlm.predict import Choice, predict, predict_fixed, uniforms
+from softdlm.predict import Choice, predict, uniforms
 from softdlm.types import Canvas, Context, Embeddings, Prediction, Step, ids_on
 
 EosPolicy = Literal["allow", "last", "forbid"]
@@ -63,6 +63,8 @@ class Plan:
     choice: Choice
     draw: Draw | None
     early_finish: EarlyFinish
+    ends: Int[Tensor, "_"]
+    """The model's EOS ids."""
 
     @property
     def vanilla(self) -> bool:
@@ -77,7 +79,7 @@ class Plan:
         """Rows in which nothing is open before the first EOS: what comes after never reaches the text."""
         if not self.early_finish:
             return torch.zeros_like(step.block_closed)
-        done = eos_reached(step.canvas, self.model.eos_ids)
+        done = eos_reached(step.canvas, self.ends)
         return done & step.block_closed if self.early_finish == "block" else done
 
     @property
@@ -106,6 +108,16 @@ class State:
         return State(canvas, embeds, canvas.open.any(1, keepdim=True), Clock.start(canvas))
 
 
+class Outlook(NamedTuple):
+    """What a pass is about to do."""
+
+    clock: Clock
+    scope: Scope
+    active: Bool[Tensor, "B L"]
+    requested: Bool[Tensor, "B L"]
+    context: Context
+
+
 def denoise(
     model: Denoiser,
     canvas: Canvas,
@@ -124,7 +136,8 @@ def denoise(
     check_length(model, int(canvas.real.sum(1).max()))
     if engine == "dynamic":
         return passes(plan.with_memory(*canvas.ids.shape), canvas.to(model.device), until)
-    from softdlm.static import check_static, fixed_passes
+    from softdlm.choose import check_static
+    from softdlm.static import fixed_passes
 
     check_static(plan)
     return fixed_passes(plan, canvas.to(model.device), until, engine)
@@ -175,7 +188,8 @@ def plan_decode(
     )
     draw = None if temperature == 0 else Draw(seed, requests)
     blocks = Blocks.of(model, block_length)
-    return Plan(model, commit, feedback, blocks, Caching.of(blocks, cache, refresh), choice, draw, early_finish)
+    caching, ends = Caching.of(blocks, cache, refresh), ids_on(model.device, model.eos_ids)
+    return Plan(model, commit, feedback, blocks, caching, choice, draw, early_finish, ends)
 
 
 @torch.no_grad()
@@ -191,45 +205,44 @@ def passes(plan: Plan, canvas: Canvas, until: Until | None) -> Iterator[Step]:
             state = replace(state, running=state.running & ~until(step)[:, None])
 
 
-@torch.no_grad()
-def advance(plan: Plan, state: State, index: int, shape: Shape | None = None) -> tuple[State, Step]:
-    """One pass. Given a shape it asks the device for nothing, and rows that need one of another width wait."""
-    model, canvas, running = plan.model, state.canvas, state.running
-    block = plan.blocks.current(canvas)
+def advance(plan: Plan, state: State, index: int) -> tuple[State, Step]:
+    """One pass."""
+    view = outlook(plan, state)
+    numbers = plan.draw(state.canvas, view.context.passes) if plan.draw else None
+    prediction = predict(plan.model, state.embeds, state.canvas, view.requested, plan.choice, numbers, view.scope)
+    after, step = settle(plan, state, view, prediction, index)
+    feed_on(plan, step, after.embeds)
+    return after, step
+
+
+def outlook(plan: Plan, state: State, whole: bool | None = None) -> Outlook:
+    """What a pass is to predict, and where it may commit; `whole` lets rows wait that are due for another kind."""
+    canvas, block = state.canvas, plan.blocks.current(state.canvas)
     ahead = state.clock.tick(block.start)
-    turn = running if shape is None else running & plan.caching.due(ahead, whole=shape.width is None)
+    turn = state.running if whole is None else state.running & plan.caching.due(ahead, whole)
     clock = ahead.only(turn, state.clock)
     scope = plan.caching.scope(block, clock, turn)
     active = canvas.open & turn & block.inside
     requested = active if plan.vanilla else canvas.open & scope.computed
-    context = clock.context(canvas, block, active)
+    return Outlook(clock, scope, active, requested, clock.context(canvas, block, active))
 
-    prediction, places = _look(plan, state, requested, context, scope, shape)
-    committed = plan.commit(prediction, active, context) & active
-    canvas = canvas.commit(committed, prediction.token)
-    unseen = canvas.open & ~requested  # stay as they are, soft or [MASK]
-    embeds = torch.where(unseen[..., None], state.embeds, model.embed(canvas.ids))
+
+def settle(plan: Plan, state: State, view: Outlook, prediction: Prediction, index: int) -> tuple[State, Step]:
+    """Commit; every open position that was predicted is [MASK] again, until `feed_on` makes it soft."""
+    committed = plan.commit(prediction, view.active, view.context) & view.active
+    canvas = state.canvas.commit(committed, prediction.token)
+    unseen = canvas.open & ~view.requested  # stay as they are, soft or [MASK]
+    embeds = torch.where(unseen[..., None], state.embeds, plan.model.embed(canvas.ids))
+    step = Step(index, canvas, prediction, view.requested, view.active, committed, view.context)
+    running = state.running & canvas.open.any(1, keepdim=True) & ~plan.finished(step)[:, None]
+    return State(canvas, embeds, running, view.clock), step
+
+
+def feed_on(plan: Plan, step: Step, embeds: Float[Tensor, "B L D"], places: Int[Tensor, "R"] | None = None) -> None:
+    """Soft tokens into the next pass's input, in place."""
     if not plan.vanilla:
-        feed_back(plan.feedback, prediction, plan.embeddings, context, requested & canvas.open, embeds, places)
-
-    step = Step(index, canvas, prediction, requested, active, committed, context)
-    running = running & canvas.open.any(1, keepdim=True)
-    return State(canvas, embeds, running & ~plan.finished(step)[:, None], clock), step
-
-
-def _look(
-    plan: Plan,
-    state: State,
-    requested: Bool[Tensor, "B L"],
-    context: Context,
-    scope: Scope,
-    shape: Shape | None,
-) -> tuple[Prediction, Int[Tensor, "R"] | None]:
-    seen = (plan.model, state.embeds, state.canvas, requested, plan.choice)
-    if shape is not None:
-        return predict_fixed(*seen, scope, shape)
-    numbers = plan.draw(state.canvas, context.passes) if plan.draw else None
-    return predict(*seen, numbers, scope), None
+        chosen = step.requested & step.canvas.open
+        feed_back(plan.feedback, step.prediction, plan.embeddings, step.context, chosen, embeds, places)
 
 
 @dataclass(frozen=True)
@@ -245,9 +258,9 @@ class Draw:
         return uniforms(self.seed, names, passes.flatten().tolist(), canvas)
 
 
-def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:
+def eos_reached(canvas: Canvas, eos_ids: Int[Tensor, "_"]) -> Bool[Tensor, "B"]:
     """Rows whose answer holds an EOS with no open position before it."""
-    ends = torch.isin(canvas.ids, ids_on(canvas.ids.device, tuple(eos_ids))) & canvas.free & ~canvas.open
+    ends = torch.isin(canvas.ids, eos_ids) & canvas.free & ~canvas.open
     before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < first(ends)
     return ends.any(1) & ~(canvas.open & before).any(1)
 

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from softdlm.answer import Answer, Generation, OnText
 from softdlm.blocks import check_block_length
+from softdlm.choose import choose
 from softdlm.decode import DecodeOptions, EarlyFinish, EngineKind, check_length, check_start, denoise, plan_decode
 from softdlm.engine import Engine
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
-from softdlm.static import choose, lent, rounded
+from softdlm.static import lent, rounded
 from softdlm.trace import Pass
 from softdlm.types import Canvas, Step
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm import kernels
-from softdlm.cache import Scope, Shape
+from softdlm.cache import Aim, Scope, Shape
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
@@ -101,33 +101,18 @@ def predict_fixed(
     model: Denoiser,
     embeds: Float[Tensor, "B L D"],
     canvas: Canvas,
-    requested: Bool[Tensor, "B L"],
     choice: Choice,
     scope: Scope,
+    aim: Aim,
     shape: Shape,
-) -> tuple[Prediction, Int[Tensor, "R"]]:
-    """`predict` without a question to the device, and the flat positions that went through the head.
+) -> Prediction:
+    """`predict` without a question to the device, of the first `room` positions that are aimed at.
 
-    All rows are computed, whether they ask for something or not, and `room` positions predicted: the requested ones,
-    then others up to that number.
+    All rows are computed, whether they ask for something or not, and with the requested positions others up to that
+    number, so that nothing depends on how many are asked for.
     """
-    window = scope.fixed_window(shape.width, model.first_open)
-    chosen = compact(window.take(requested).flatten(), shape.room)
-    hidden = states(model, window, scope, window.take(embeds), canvas, shape.masked)
-    places = window.places.flatten()[chosen]
-    return reduce_hidden(model, hidden.flatten(0, 1)[chosen], choice).lay(places, requested), places
-
-
-def compact(wanted: Bool[Tensor, "M"], room: int) -> Int[Tensor, "R"]:
-    """The numbers of the wanted places in order, then those of the others: the first `room` of this permutation.
-
-    torch.nonzero asks the device for their count. So that no place stands twice, the room is filled with real places:
-    whoever writes by number then writes each once.
-    """
-    number = torch.arange(len(wanted), device=wanted.device)
-    through = wanted.cumsum(0)
-    rank = torch.where(wanted, through - 1, through[-1] + number - through)
-    return torch.empty_like(number).scatter_(0, rank, number)[:room]
+    hidden = states(model, aim.window, scope, aim.window.take(embeds), canvas, shape.masked)
+    return reduce_hidden(model, hidden.flatten(0, 1)[aim.order[: shape.room]], choice)
 
 
 def states(

@@ -15,19 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.cache import Shape
-from softdlm.decode import EngineKind, Plan, State, Until, advance
-from softdlm.errors import UsageError
+from softdlm.cache import Aim, Shape
+from softdlm.decode import EngineKind, Outlook, Plan, State, Until, feed_on, outlook, settle
+from softdlm.models.compiled import compile_fixed
+from softdlm.predict import predict_fixed
 from softdlm.trace import Told
-from softdlm.types import Canvas, Step
+from softdlm.types import Canvas, Prediction, Step
 
 Record = TypeVar("Record")
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 GRAIN = 64
 """Rooms, widths and lengths are rounded up to multiples of it."""
 KEPT_BYTES = 4 * 2**30
@@ -68,8 +70,10 @@ class History:
 class Slots:
     """Rows of one canvas length that decode together, each at its own place."""
 
-    def __init__(self, plan: Plan, batch: int, length: int, capture: bool | None = None) -> None:
-        """`capture` None: as CUDA graphs where the model is on a GPU."""
+    def __init__(
+        self, plan: Plan, batch: int, length: int, capture: bool | None = None, compile: Compile | None = None
+    ) -> None:
+        """`capture` None: as CUDA graphs where the model is on a GPU. `compile` is for what surrounds the network."""
         self.plan = plan.with_memory(batch, length)
         device = plan.model.device
         closed = torch.zeros(batch, length, dtype=torch.bool, device=device)
@@ -79,6 +83,7 @@ class Slots:
         self.census = torch.zeros(batch, len(Row._fields), dtype=torch.long, device=device)
         self.rows = [Row()] * batch
         self.padded = [False] * batch
+        self.begin, self.end = (begin, end) if compile is None else (compile(begin), compile(end))
         self.passes = Passes(self._pass, device.type == "cuda" if capture is None else capture)
 
     @property
@@ -144,20 +149,41 @@ class Slots:
             room = rounded(sum(row.open for row in midway or self.rows))
         return Shape(width, min(room, batch * (width or length)), any(self.padded))
 
+    @torch.no_grad()
     def _pass(self, shape: Shape) -> Step:
-        state, step = advance(self.plan, self.state, 0, shape)
-        self.history.note(step)
-        for buffer, value in zip(tensors(self.state), tensors(state), strict=True):
-            if buffer is not value:
-                buffer.copy_(value)
-        self.census.copy_(self._count(state, step))
+        plan, state = self.plan, self.state
+        view, aim = self.begin(plan, state, shape.width)
+        made = predict_fixed(plan.model, state.embeds, state.canvas, plan.choice, view.scope, aim, shape)
+        places = aim.places[: shape.room]
+        step = self.end(plan, state, view, made.lay(places, view.requested), self.history, self.census)
+        feed_on(plan, step, state.embeds, places)
         return step
 
-    def _count(self, state: State, step: Step) -> Int[Tensor, "B 4"]:
-        """The census: `Row` by row."""
-        midway = state.running & self.plan.caching.midway(state.clock, step.block_closed[:, None])
-        left = (state.canvas.open & state.running).sum(1, keepdim=True)
-        return torch.cat([state.running, midway, left, state.clock.block_start], 1)
+
+def begin(plan: Plan, state: State, width: int | None) -> tuple[Outlook, Aim]:
+    """What comes before the network."""
+    view = outlook(plan, state, whole=width is None)
+    return view, Aim.at(view.requested, view.scope, width, plan.model.first_open)
+
+
+def end(
+    plan: Plan, state: State, view: Outlook, prediction: Prediction, history: History, census: Int[Tensor, "B 4"]
+) -> Step:
+    """What comes after it, except for the soft tokens: all is written to the buffers."""
+    after, step = settle(plan, state, view, prediction.only(view.requested), 0)
+    history.note(step)
+    for buffer, value in zip(tensors(state), tensors(after), strict=True):
+        if buffer is not value:
+            buffer.copy_(value)
+    census.copy_(count_rows(plan, after, step))
+    return step
+
+
+def count_rows(plan: Plan, state: State, step: Step) -> Int[Tensor, "B 4"]:
+    """The census: a `Row` for each."""
+    midway = state.running & plan.caching.midway(state.clock, step.block_closed[:, None])
+    left = (state.canvas.open & state.running).sum(1, keepdim=True)
+    return torch.cat([state.running, midway, left, state.clock.block_start], 1)
 
 
 class Passes:
@@ -207,44 +233,15 @@ def lent(plan: Plan, batch: int, length: int, engine: EngineKind) -> Iterator[Sl
     kept, key = plan.model.kept, (batch, length, engine, plan.key)
     slots = kept.pop(key, None) if _hashable(key) else None
     if slots is None:
-        model = plan.model.compiled() if engine == "compiled" else plan.model
-        slots = Slots(replace(plan, model=model), batch, length)
+        compiled = engine == "compiled"
+        plan = replace(plan, model=plan.model.compiled()) if compiled else plan
+        slots = Slots(plan, batch, length, compile=compile_fixed if compiled else None)
     yield slots
     slots.stop([True] * batch)
     if _hashable(key):
         kept[key] = slots
     while len(kept) > 1 and sum(each.bytes for each in kept.values()) > KEPT_BYTES:
         kept.pop(next(iter(kept)))
-
-
-def choose(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
-    """The engine that was asked for, checked; by itself the static one on a GPU, where it is known to fit."""
-    if engine not in ("auto", *get_args(EngineKind)):
-        raise UsageError(f"engine must be one of auto, {', '.join(get_args(EngineKind))}, not {engine!r}")
-    if engine == "auto":
-        fits = plan.model.device.type == "cuda" and obstacle(plan) is None
-        known = _ours(plan.commit) and _ours(plan.feedback)
-        return "static" if fits and known and plan.blocks.attention is None else "dynamic"
-    if engine != "dynamic":
-        check_static(plan)
-    return engine
-
-
-def check_static(plan: Plan) -> None:
-    reason = obstacle(plan)
-    if reason:
-        raise UsageError(f"the static engine cannot do this: {reason}; take engine='dynamic'")
-
-
-def obstacle(plan: Plan) -> str | None:
-    """Why passes of fixed shape cannot do this decode."""
-    if plan.draw is not None:
-        return f"temperature {plan.choice.temperature} draws numbers on the host in each pass"
-    if plan.caching.kind and plan.caching.attention:
-        return f"cache {plan.caching.kind!r} under block-causal attention"
-    if not plan.model.asks_nothing:
-        return f"{plan.model.source.name} may ask the device for values"
-    return None
 
 
 def _hashable(key: Any) -> bool:
@@ -254,12 +251,6 @@ def _hashable(key: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _ours(rule: Any) -> bool:
-    """Whether a rule, with those inside it, is of this package: of others nobody knows whether they ask the device."""
-    inside = [value for value in vars(rule).values() if callable(value)] if is_dataclass(rule) else []
-    return type(rule).__module__.startswith("softdlm.") and all(map(_ours, inside))
 
 
 def tensors(record: Any) -> list[Tensor]:

@@ -129,16 +129,22 @@ class Prediction:
 
         return Prediction(**{name: spread(value) for name, value in self._values().items()})
 
-    def lay(self, places: Int[Tensor, "N"], where: Bool[Tensor, "B L"]) -> Prediction:
-        """`scatter` by number, without a wait: value n goes to the flat position places[n], kept if it lies `where`."""
-        kept = where.flatten()[places]
+    def lay(self, places: Int[Tensor, "N"], like: Bool[Tensor, "B L"]) -> Prediction:
+        """`scatter` by number: value n goes to the flat position places[n]; the other positions hold anything."""
 
         def spread(value: Tensor) -> Tensor:
-            full = value.new_full((where.numel(), *value.shape[1:]), _empty(value))
-            seen = kept.view(-1, *[1] * (value.ndim - 1))
-            return full.index_copy(0, places, value.where(seen, _empty(value))).unflatten(0, where.shape)
+            full = value.new_empty((like.numel(), *value.shape[1:])).index_copy_(0, places, value)
+            return full.unflatten(0, like.shape)
 
         return Prediction(**{name: spread(value) for name, value in self._values().items()})
+
+    def only(self, where: Bool[Tensor, "B L"]) -> Prediction:
+        """Nothing predicted elsewhere."""
+
+        def kept(value: Tensor) -> Tensor:
+            return value.where(where.view(*where.shape, *[1] * (value.ndim - 2)), _empty(value))
+
+        return Prediction(**{name: kept(value) for name, value in self._values().items()})
 
     def pick(self, places: Int[Tensor, "N"]) -> Prediction:
         """The prediction at these flat positions; where there is none, one of token 0 that nobody may use."""

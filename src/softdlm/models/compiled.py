@@ -7,6 +7,7 @@ For that they must look alike: the number by which a layer finds its keys and va
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +15,18 @@ from torch import Tensor, nn
 
 Kind = TypeVar("Kind", bound=nn.Module)
 SHAPES = 256
-"""Compilations of a layer that are kept; torch's own limit is 8, after which it would stop compiling."""
+"""Compilations of a function that are kept; torch's own limit is 8, after which it would stop compiling."""
+
+
+def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., Any]:
+    """Compiled once per shape; `compiler` are options of torch.compile."""
+    compiled = torch.compile(work, dynamic=False, **compiler)
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        with torch._dynamo.config.patch(recompile_limit=SHAPES, fail_on_recompile_limit_hit=True):
+            return compiled(*arguments, **named)
+
+    return run
 
 
 class CompiledLayer(nn.Module):
@@ -25,12 +37,11 @@ class CompiledLayer(nn.Module):
         alike = twin(layer)
         alike.self_attn = twin(layer.self_attn)
         alike.self_attn.layer_idx = 0
-        self.index, self.inner = index, torch.compile(alike, dynamic=False, **compiler)
+        self.index, self.run = index, compile_fixed(alike, **compiler)
 
     def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:
         kept = None if past_key_values is None else past_key_values.layers[self.index]
-        with torch._dynamo.config.patch(recompile_limit=SHAPES, fail_on_recompile_limit_hit=True):
-            return self.inner(hidden_states, past_key_values=kept, **sight)
+        return self.run(hidden_states, past_key_values=kept, **sight)
 
 
 def compiled_body(body: Any, **compiler: Any) -> Any:

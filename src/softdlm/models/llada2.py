@@ -45,7 +45,7 @@ class LLaDA2(NetworkDenoiser):
 
     @property
     def asks_nothing(self) -> bool:
-        """A GPU's grouped product of the experts is one for bfloat16 only; for other types the host reads the groups."""
+        """A GPU groups the experts' products in bfloat16 only; for other types the host reads how many go to each."""
         return self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
