@@ -18,12 +18,13 @@ import softdlm
 from softdlm import Additive, Canvas, EntropyBound, Mask, Slerp, Threshold, TopN
 from softdlm.decode import denoise, plan_decode
 from softdlm.models import llada
+from softdlm.models.compiled import compile_fixed
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.static import Slots
 
 PROMPT, NEW, BLOCK = 1024, 512, 32
 RULES = {"vanilla": Mask(), "slerp": Slerp(k=3, lam=0.3)}
-WAYS = ("dynamic", "static, eager", "captured", "captured, compiled")
+WAYS = ("dynamic", "static, eager", "captured", "captured, layers compiled", "captured, all compiled")
 DEVICE = "cuda"
 
 
@@ -55,8 +56,9 @@ def canvas() -> Canvas:
 
 def slots(way: str, **options: Any) -> Slots:
     plan = plan_decode(model(), **options)
-    plan = replace(plan, model=compiled()) if way.endswith("compiled") else plan
-    made = Slots(plan, 1, PROMPT + NEW, capture=way.startswith("captured"))
+    plan = replace(plan, model=compiled()) if "compiled" in way else plan
+    around = compile_fixed if "all compiled" in way else None
+    made = Slots(plan, 1, PROMPT + NEW, capture=way.startswith("captured"), compile=around)
     made.admit([0], canvas())
     return made
 

@@ -81,7 +81,7 @@ def main() -> None:
         "waits": (10, measure.waits),
         "floors, ms": (5, measure.floors),
         **{
-            f"steps, ms: {way}": (15 if "compiled" not in way else 60, lambda way=way: measure.steps(way))
+            f"steps, ms: {way}": (15 if "compiled" not in way else 35, lambda way=way: measure.steps(way))
             for way in measure.WAYS
         },
         "MiB beyond weights, keys and values": (15, measure.memory),

@@ -65,21 +65,22 @@ class Scope:
         keys = self.visible[rows].any(0).nonzero().flatten()
         places = torch.arange(len(keys), device=keys.device)
         if self.memory is None or bool(self.whole[rows].all()):
-            return Window(rows, keys, places.expand(len(rows), -1), None)
+            return Window(rows, keys, places.expand(len(rows), -1), keys.expand(len(rows), -1), None)
         computed = self.computed[rows][:, keys]
         start = (first(computed) - back).clamp(min=0)
         width = len(keys) - int((start + first(computed.flip(1))).min())
         queries = start.clamp(max=len(keys) - width) + places[:width]
-        return Window(rows, keys, queries, computed.gather(1, queries))
+        return Window(rows, keys, queries, keys[queries], computed.gather(1, queries))
 
     def fixed_window(self, width: int | None, back: int) -> Window:
         """`window` of all rows and columns, so many columns wide wherever the rows are; None is all of them."""
         rows, keys = (torch.arange(size, device=self.visible.device) for size in self.visible.shape)
         if width is None:
-            return Window(rows, keys, keys.expand(len(rows), -1), None)
+            every = keys.expand(len(rows), -1)
+            return Window(rows, keys, every, every, None)
         start = (first(self.computed) - back).clamp(0, len(keys) - width)
         queries = start + keys[:width]
-        return Window(rows, keys, queries, self.computed.gather(1, queries))
+        return Window(rows, keys, queries, queries, self.computed.gather(1, queries))
 
 
 class Aim(NamedTuple):

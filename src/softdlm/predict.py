@@ -124,10 +124,10 @@ def states(
     masked: bool | None = None,
 ) -> Float[Tensor, "G Q H"]:
     """The network on one window of the canvas; whether padding is `masked` is looked up where nobody says."""
-    real = canvas.real[window.rows][:, window.keys]
+    real = window.seen(canvas.real)
     sight: dict[str, Any] = {
         "attention_mask": real if (not bool(real.all()) if masked is None else masked) else None,
-        "position_ids": canvas.positions[window.rows][:, window.keys],
+        "position_ids": window.seen(canvas.positions),
         "block_length": scope.attention,
     }
     if scope.memory is None:
