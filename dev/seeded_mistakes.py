@@ -1756,8 +1756,8 @@ MISTAKES = [
     Mistake(
         "static: room for all that is asked for",
         "static.py",
-        "room = rounded(sum(row.open for row in midway or self.rows))",
-        "room = rounded(max(row.open for row in midway or self.rows))",
+        "open = sum(row.open for row in midway or self.rows)",
+        "open = max(row.open for row in midway or self.rows)",
         "tests/test_static.py",
     ),
     Mistake(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import softdlm
@@ -104,7 +104,7 @@ def alone(model: Any, prompt: list[int], length: int, **options: Any) -> Told:
             return done[number]
 
 
-@settings(max_examples=12)
+@settings(max_examples=12, phases=(Phase.explicit, Phase.generate))
 @given(st.sampled_from(METHODS), st.lists(st.integers(0, 9), min_size=4, max_size=6), st.integers(2, 3))
 def test_requests_may_enter_at_any_pass(method: dict[str, Any], arrivals: list[int], slots: int) -> None:
     model = tiny("llada", torch.float64)

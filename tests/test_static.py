@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -71,7 +71,7 @@ def slots_for(model: Any, canvas: Canvas, **options: Any) -> Slots:
     return slots
 
 
-@settings(max_examples=36)
+@settings(max_examples=36, phases=(Phase.explicit, Phase.generate))  # to shrink a decode takes too long
 @given(
     st.sampled_from(["llada", "dream", "llada2 full", "llada2"]),
     st.sampled_from([RAGGED, ((8, 20),), ((8, 20), (5, 20))]),
@@ -134,6 +134,18 @@ def test_room_is_never_too_small_and_shapes_are_few(cache: Any, feedback: Any) -
         if feedback == Mask():
             assert shape.room == 32
     assert len(slots.passes.met) <= (16 if cache == "prefix" else 9)
+
+
+def test_room_follows_what_is_open() -> None:
+    """Also without feedback and blocks, where the answer is a small part of the canvas."""
+    model = model_of("llada")
+    for feedback in (Mask(), Slerp()):
+        slots = slots_for(model, canvas_of(model, ((200, 300),)), commit=TopN(40), feedback=feedback)
+        rooms = []
+        while slots.running:
+            rooms.append(slots.shape.room)
+            slots.step()
+        assert rooms == [128, 64, 64]
 
 
 class Asked(Exception):

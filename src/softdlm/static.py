@@ -143,11 +143,10 @@ class Slots:
         if midway:
             reach = near if plan.caching.kind == "dual" else rounded(length - min(row.start for row in midway))
             width = min(reach + plan.model.first_open, length)
-        if plan.vanilla or (midway and plan.caching.kind == "dual"):
-            room = batch * near
-        else:
-            room = rounded(sum(row.open for row in midway or self.rows))
-        return Shape(width, min(room, batch * (width or length)), any(self.padded))
+        in_block = plan.vanilla or (midway and plan.caching.kind == "dual")
+        open = sum(row.open for row in midway or self.rows)
+        room = min(rounded(open), batch * (near if in_block else width or length))
+        return Shape(width, room, any(self.padded))
 
     @torch.no_grad()
     def _pass(self, shape: Shape) -> Step:
