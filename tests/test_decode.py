@@ -143,7 +143,7 @@ def test_eos_counts_only_in_the_answer_and_with_nothing_open_before_it() -> None
     ids = torch.tensor([[7, 7, 1, 9, 7, 9], [7, 1, 9, 9, 7, 1], [1, 2, 7, 9, 9, 7], [1, 2, 3, 4, 5, 6]])
     free = torch.tensor([[False, False, True, True, True, True]] * 4)
     canvas = Canvas(ids, ids == 9, free, torch.ones_like(free))
-    assert eos_reached(canvas, [7]).tolist() == [False, False, True, False]
+    assert eos_reached(canvas, torch.tensor([7])).tolist() == [False, False, True, False]
 
 
 def test_first_pass_sees_hard_masks_and_later_ones_soft_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import softdlm
 from softdlm import PromptError, Slerp, TokenizerError, TopN, Trace, UsageError
-from softdlm.generation import encode, hold_back
+from softdlm.answer import hold_back
+from softdlm.generation import encode
 from tests.conftest import DATA, FAMILIES, IDS, tiny
 from tests.strategies import generator
 from tests.tokenizers import checkpoint

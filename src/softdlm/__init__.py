@@ -7,11 +7,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from softdlm import tasks
+    from softdlm.answer import Generation
     from softdlm.commit import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN
     from softdlm.decode import denoise
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
-    from softdlm.generation import Generation, generate
+    from softdlm.generation import generate
     from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
     from softdlm.trace import Trace
@@ -27,7 +28,7 @@ _HOMES = {
         "softdlm.errors",
     ),
     "Denoiser": "softdlm.models.denoiser",
-    "Generation": "softdlm.generation",
+    "Generation": "softdlm.answer",
     "Trace": "softdlm.trace",
     "denoise": "softdlm.decode",
     "generate": "softdlm.generation",

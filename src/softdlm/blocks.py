@@ -64,6 +64,11 @@ class Clock:
         again = torch.where(block_start == self.block_start, self.block_passes + 1, 0)
         return Clock(self.passes + 1, again, block_start, self.block_start)
 
+    def only(self, rows: Bool[Tensor, "B 1"], before: Clock) -> Clock:
+        """This clock in the given rows, `before` in the others."""
+        pairs = zip(vars(self).values(), vars(before).values(), strict=True)
+        return Clock(*(torch.where(rows, now, then) for now, then in pairs))
+
     def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"]) -> Context:
         def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
             return where.sum(1, keepdim=True)

@@ -12,8 +12,8 @@ predicted it. So with `refresh=1` a decode is what it is without a cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Int
@@ -23,9 +23,19 @@ from softdlm.blocks import Block, Blocks, Clock, first
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.memory import Memory, Window
-from softdlm.types import Canvas
 
 CacheKind = Literal["prefix", "dual"]
+
+
+class Shape(NamedTuple):
+    """What fixes the shapes of a pass, so that one captured graph serves all passes of a shape."""
+
+    width: int | None
+    """Columns of the window that is computed in each row; None is the whole canvas."""
+    room: int
+    """Positions that go through the LM head, at least as many as are requested."""
+    masked: bool
+    """Whether some position of some row is padding."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +65,50 @@ class Scope:
         keys = self.visible[rows].any(0).nonzero().flatten()
         places = torch.arange(len(keys), device=keys.device)
         if self.memory is None or bool(self.whole[rows].all()):
-            return Window(rows, keys, places.expand(len(rows), -1), None)
+            return Window(rows, keys, places.expand(len(rows), -1), keys.expand(len(rows), -1), None)
         computed = self.computed[rows][:, keys]
         start = (first(computed) - back).clamp(min=0)
         width = len(keys) - int((start + first(computed.flip(1))).min())
         queries = start.clamp(max=len(keys) - width) + places[:width]
-        return Window(rows, keys, queries, computed.gather(1, queries))
+        return Window(rows, keys, queries, keys[queries], computed.gather(1, queries))
+
+    def fixed_window(self, width: int | None, back: int) -> Window:
+        """`window` of all rows and columns, so many columns wide wherever the rows are; None is all of them."""
+        rows, keys = (torch.arange(size, device=self.visible.device) for size in self.visible.shape)
+        if width is None:
+            every = keys.expand(len(rows), -1)
+            return Window(rows, keys, every, every, None)
+        start = (first(self.computed) - back).clamp(0, len(keys) - width)
+        queries = start + keys[:width]
+        return Window(rows, keys, queries, queries, self.computed.gather(1, queries))
+
+
+class Aim(NamedTuple):
+    """Where a pass of fixed shape looks."""
+
+    window: Window
+    order: Int[Tensor, "M"]
+    """The window's positions by number, the requested ones first."""
+    places: Int[Tensor, "M"]
+    """The same positions by number on the canvas."""
+
+    @staticmethod
+    def at(requested: Bool[Tensor, "B L"], scope: Scope, width: int | None, back: int) -> Aim:
+        window = scope.fixed_window(width, back)
+        order = compact(window.take(requested).flatten())
+        return Aim(window, order, window.places.flatten()[order])
+
+
+def compact(wanted: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
+    """The numbers of the wanted places in order, then those of the others.
+
+    torch.nonzero asks the device for their count. A permutation has no place twice, and any number of it may be taken:
+    whoever writes by number then writes each once.
+    """
+    number = torch.arange(len(wanted), device=wanted.device)
+    through = wanted.cumsum(0)
+    rank = torch.where(wanted, through - 1, through[-1] + number - through)
+    return torch.empty_like(number).scatter_(0, rank, number)
 
 
 @dataclass(frozen=True)
@@ -73,7 +121,7 @@ class Caching:
     memory: Memory | None = None
 
     @staticmethod
-    def of(model: Denoiser, blocks: Blocks, canvas: Canvas, kind: CacheKind | None, refresh: int | None) -> Caching:
+    def of(blocks: Blocks, kind: CacheKind | None, refresh: int | None) -> Caching:
         check_cache(kind, refresh)
         if kind is None:
             return Caching(None, None, blocks.attention)
@@ -82,14 +130,30 @@ class Caching:
                 f"cache {kind!r} has nothing to recall: without block_length this model decodes prompt and answer "
                 "as one block; give a block_length"
             )
-        return Caching(kind, refresh, blocks.attention, model.memory(*canvas.ids.shape))
+        return Caching(kind, refresh, blocks.attention)
 
-    def scope(self, block: Block, clock: Clock) -> Scope:
-        """All that is visible at a refresh, else what `kind` says of it."""
-        computed = block.visible
+    def with_memory(self, model: Denoiser, batch: int, length: int) -> Caching:
+        return self if self.kind is None else replace(self, memory=model.memory(batch, length))
+
+    def scope(self, block: Block, clock: Clock, turn: Bool[Tensor, "B 1"]) -> Scope:
+        """In the rows whose turn it is: all that is visible at a refresh, else what `kind` says of it."""
+        computed = block.visible & turn
         if self.kind is not None:
-            computed = block.visible & (self._refreshed(clock) | self._near(block, clock))
+            computed = computed & (self._refreshed(clock) | self._near(block, clock))
         return Scope(block.visible, computed, self.attention, self.memory)
+
+    def due(self, clock: Clock, whole: bool) -> Bool[Tensor, "B 1"]:
+        """Rows that take part in a pass over the whole canvas, or in one over windows of it."""
+        if self.kind is None:
+            return torch.full_like(clock.passes, whole, dtype=torch.bool)
+        refreshed = self._refreshed(clock)
+        return refreshed if whole else ~refreshed
+
+    def midway(self, clock: Clock, closed: Bool[Tensor, "B 1"]) -> Bool[Tensor, "B 1"]:
+        """Rows whose next pass is one over a window: their block is open and no refresh is due."""
+        if self.kind is None:
+            return torch.zeros_like(closed)
+        return ~closed & ~self._refreshed(clock.tick(clock.block_start))
 
     def _refreshed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
         again = torch.zeros_like(clock.passes, dtype=torch.bool)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm.blocks import Blocks, Clock, check_block_length, first
-from softdlm.cache import CacheKind, Caching
+from softdlm.cache import CacheKind, Caching, Scope
 from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
 from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Choice, predict, uniforms
-from softdlm.types import Canvas, Embeddings, Step
+from softdlm.types import Canvas, Context, Embeddings, Prediction, Step, ids_on
 
 EosPolicy = Literal["allow", "last", "forbid"]
+EarlyFinish = bool | Literal["block"]
+EngineKind = Literal["dynamic", "static", "compiled"]
 Until = Callable[[Step], Bool[Tensor, "B"]]
 
 
@@ -42,9 +44,107 @@ class DecodeOptions(TypedDict, total=False):
     candidates: int
 
 
+class PlanOptions(DecodeOptions, total=False):
+    """The keywords of `plan_decode`: those, and what belongs to one batch of rows."""
+
+    requests: Sequence[int] | None
+    early_finish: EarlyFinish
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same over a decode."""
+
+    model: Denoiser
+    commit: CommitRule
+    feedback: FeedbackRule
+    blocks: Blocks
+    caching: Caching
+    choice: Choice
+    draw: Draw | None
+    early_finish: EarlyFinish
+    ends: Int[Tensor, "_"]
+    """The model's EOS ids."""
+
+    @property
+    def vanilla(self) -> bool:
+        """Whether an open position stays [MASK], so that only the block's positions need a prediction."""
+        return self.feedback.k == 0 and not self.feedback.needs_mean
+
+    @property
+    def embeddings(self) -> Embeddings:
+        return Embeddings(self.model.embedding, self.model.embedding[self.model.mask_id])
+
+    def finished(self, step: Step) -> Bool[Tensor, "B"]:
+        """Rows in which nothing is open before the first EOS: what comes after never reaches the text."""
+        if not self.early_finish:
+            return torch.zeros_like(step.block_closed)
+        done = eos_reached(step.canvas, self.ends)
+        return done & step.block_closed if self.early_finish == "block" else done
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two decodes must share to use the same captured passes."""
+        cached = (self.caching.kind, self.caching.refresh)
+        return self.commit, self.feedback, self.blocks, *cached, self.choice, self.early_finish
+
+    def with_memory(self, batch: int, length: int) -> Plan:
+        """The same plan with room for the keys and values of a batch, where it caches them."""
+        return replace(self, caching=self.caching.with_memory(self.model, batch, length))
+
+
+@dataclass(frozen=True)
+class State:
+    """What one pass leaves to the next."""
+
+    canvas: Canvas
+    embeds: Float[Tensor, "B L D"]
+    running: Bool[Tensor, "B 1"]
+    clock: Clock
+
+    @staticmethod
+    def start(model: Denoiser, canvas: Canvas) -> State:
+        embeds = model.embed(canvas.ids)  # the first pass sees hard masks
+        return State(canvas, embeds, canvas.open.any(1, keepdim=True), Clock.start(canvas))
+
+
+class Outlook(NamedTuple):
+    """What a pass is about to do."""
+
+    clock: Clock
+    scope: Scope
+    active: Bool[Tensor, "B L"]
+    requested: Bool[Tensor, "B L"]
+    context: Context
+
+
 def denoise(
     model: Denoiser,
     canvas: Canvas,
+    *,
+    until: Until | None = None,
+    engine: EngineKind = "dynamic",
+    **options: Unpack[PlanOptions],
+) -> Iterator[Step]:
+    """Decode a canvas, one Step per forward pass; the options are the keywords of `plan_decode`.
+
+    `until` stops rows on a condition of your own. The engine decides how the passes are run, not what they do: see
+    `static`.
+    """
+    plan = plan_decode(model, **options)
+    check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
+    check_length(model, int(canvas.real.sum(1).max()))
+    if engine == "dynamic":
+        return passes(plan.with_memory(*canvas.ids.shape), canvas.to(model.device), until)
+    from softdlm.choose import check_static
+    from softdlm.static import fixed_passes
+
+    check_static(plan)
+    return fixed_passes(plan, canvas.to(model.device), until, engine)
+
+
+def plan_decode(
+    model: Denoiser,
     *,
     commit: CommitRule = TopN(1),
     feedback: FeedbackRule = Mask(),
@@ -60,25 +160,22 @@ def denoise(
     seed: int = 0,
     requests: Sequence[int] | None = None,
     candidates: int = 3,
-    early_finish: bool | Literal["block"] = False,
-    until: Until | None = None,
-) -> Iterator[Step]:
-    """Decode a canvas, one Step per forward pass.
+    early_finish: EarlyFinish = False,
+) -> Plan:
+    """What `denoise` is asked for, checked.
 
     block_length None is one block over the whole canvas (the paper's setting). `cache` computes less of the canvas in
     most passes, `refresh` all of it every so many passes of a block (cache.py). `forbid` and `last` are token
     policies per id, `eos` their short form for the model's EOS ids. Draws depend on (seed, request, pass, position)
     only; `requests` numbers the rows. Each Step keeps at least `candidates` candidates. early_finish lets a row
     stop once nothing is open before its first EOS ("block": only when its block is closed, as LLaDA-2's
-    reference does); `until` adds a stopping condition of your own.
+    reference does).
     """
     if eos not in get_args(EosPolicy):
         raise UsageError(f"eos must be one of {', '.join(get_args(EosPolicy))}, not {eos!r}")
     check_block_length(block_length)
     if candidates < 1:
         raise UsageError(f"candidates must be at least 1, not {candidates}")
-    check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
-    check_length(model, int(canvas.real.sum(1).max()))
     choice = Choice(
         mask_id=model.mask_id,
         forbid=_token_ids(model, forbid, eos == "forbid"),
@@ -89,54 +186,63 @@ def denoise(
         k=max(feedback.k, candidates),
         needs_mean=feedback.needs_mean,
     )
-    stops = [stop for stop in (finish(model, early_finish), until) if stop is not None]
-    names = range(len(canvas.ids)) if requests is None else requests
-    draw = None if temperature == 0 else Draw(seed, names)
+    draw = None if temperature == 0 else Draw(seed, requests)
     blocks = Blocks.of(model, block_length)
-    caching = Caching.of(model, blocks, canvas, cache, refresh)
-    return _passes(model, canvas.to(model.device), commit, feedback, blocks, caching, choice, draw, stops)
+    caching, ends = Caching.of(blocks, cache, refresh), ids_on(model.device, model.eos_ids)
+    return Plan(model, commit, feedback, blocks, caching, choice, draw, early_finish, ends)
 
 
 @torch.no_grad()
-def _passes(
-    model: Denoiser,
-    canvas: Canvas,
-    commit: CommitRule,
-    feedback: FeedbackRule,
-    blocks: Blocks,
-    caching: Caching,
-    choice: Choice,
-    draw: Draw | None,
-    stops: Sequence[Until],
-) -> Iterator[Step]:
-    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
-    vanilla = feedback.k == 0 and not feedback.needs_mean
-    running, clock = canvas.open.any(1, keepdim=True), Clock.start(canvas)
-    embeds = model.embed(canvas.ids)  # the first pass sees hard masks
+def passes(plan: Plan, canvas: Canvas, until: Until | None) -> Iterator[Step]:
+    """The loop. Its shapes follow what is open, so each pass asks the device what that is."""
+    state = State.start(plan.model, canvas)
     for index in count(1):
-        if not running.any():
+        if not state.running.any():
             return
-        block = blocks.current(canvas)
-        clock = clock.tick(block.start)
-        scope = caching.scope(block, clock)
-        active = canvas.open & running & block.inside
-        requested = active if vanilla else canvas.open & running & scope.computed
-        context = clock.context(canvas, block, active)
-        numbers = draw(canvas, context.passes) if draw else None
-
-        prediction = predict(model, embeds, canvas, requested, choice, numbers, scope)
-        committed = commit(prediction, active, context) & active
-        canvas = canvas.commit(committed, prediction.token)
-        unseen = canvas.open & ~requested  # stay as they are, soft or [MASK]
-        embeds = torch.where(unseen[..., None], embeds, model.embed(canvas.ids))
-        if not vanilla:
-            feed_back(feedback, prediction, embeddings, context, requested & canvas.open, embeds)
-
-        step = Step(index, canvas, prediction, requested, active, committed, context)
+        state, step = advance(plan, state, index)
         yield step
-        running = running & canvas.open.any(1, keepdim=True)
-        for stop in stops:
-            running = running & ~stop(step)[:, None]
+        if until:
+            state = replace(state, running=state.running & ~until(step)[:, None])
+
+
+def advance(plan: Plan, state: State, index: int) -> tuple[State, Step]:
+    """One pass."""
+    view = outlook(plan, state)
+    numbers = plan.draw(state.canvas, view.context.passes) if plan.draw else None
+    prediction = predict(plan.model, state.embeds, state.canvas, view.requested, plan.choice, numbers, view.scope)
+    after, step = settle(plan, state, view, prediction, index)
+    feed_on(plan, step, after.embeds)
+    return after, step
+
+
+def outlook(plan: Plan, state: State, whole: bool | None = None) -> Outlook:
+    """What a pass is to predict, and where it may commit; `whole` lets rows wait that are due for another kind."""
+    canvas, block = state.canvas, plan.blocks.current(state.canvas)
+    ahead = state.clock.tick(block.start)
+    turn = state.running if whole is None else state.running & plan.caching.due(ahead, whole)
+    clock = ahead.only(turn, state.clock)
+    scope = plan.caching.scope(block, clock, turn)
+    active = canvas.open & turn & block.inside
+    requested = active if plan.vanilla else canvas.open & scope.computed
+    return Outlook(clock, scope, active, requested, clock.context(canvas, block, active))
+
+
+def settle(plan: Plan, state: State, view: Outlook, prediction: Prediction, index: int) -> tuple[State, Step]:
+    """Commit; every open position that was predicted is [MASK] again, until `feed_on` makes it soft."""
+    committed = plan.commit(prediction, view.active, view.context) & view.active
+    canvas = state.canvas.commit(committed, prediction.token)
+    unseen = canvas.open & ~view.requested  # stay as they are, soft or [MASK]
+    embeds = torch.where(unseen[..., None], state.embeds, plan.model.embed(canvas.ids))
+    step = Step(index, canvas, prediction, view.requested, view.active, committed, view.context)
+    running = state.running & canvas.open.any(1, keepdim=True) & ~plan.finished(step)[:, None]
+    return State(canvas, embeds, running, view.clock), step
+
+
+def feed_on(plan: Plan, step: Step, embeds: Float[Tensor, "B L D"], places: Int[Tensor, "R"] | None = None) -> None:
+    """Soft tokens into the next pass's input, in place."""
+    if not plan.vanilla:
+        chosen = step.requested & step.canvas.open
+        feed_back(plan.feedback, step.prediction, plan.embeddings, step.context, chosen, embeds, places)
 
 
 @dataclass(frozen=True)
@@ -144,27 +250,17 @@ class Draw:
     """The uniform numbers of a pass, a function of (seed, request, pass, position)."""
 
     seed: int
-    requests: Sequence[int]
+    requests: Sequence[int] | None
+    """One per row; None numbers the rows."""
 
     def __call__(self, canvas: Canvas, passes: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
-        return uniforms(self.seed, self.requests, passes.flatten().tolist(), canvas)
+        names = range(len(canvas.ids)) if self.requests is None else self.requests
+        return uniforms(self.seed, names, passes.flatten().tolist(), canvas)
 
 
-def finish(model: Denoiser, early_finish: bool | Literal["block"]) -> Until | None:
-    """Stop a row once nothing is open before its first EOS: what comes after never reaches the text."""
-    if not early_finish:
-        return None
-
-    def reached(step: Step) -> Bool[Tensor, "B"]:
-        done = eos_reached(step.canvas, model.eos_ids)
-        return done & step.block_closed if early_finish == "block" else done
-
-    return reached
-
-
-def eos_reached(canvas: Canvas, eos_ids: Sequence[int]) -> Bool[Tensor, "B"]:
+def eos_reached(canvas: Canvas, eos_ids: Int[Tensor, "_"]) -> Bool[Tensor, "B"]:
     """Rows whose answer holds an EOS with no open position before it."""
-    ends = torch.isin(canvas.ids, torch.tensor(list(eos_ids), device=canvas.ids.device)) & canvas.free & ~canvas.open
+    ends = torch.isin(canvas.ids, eos_ids) & canvas.free & ~canvas.open
     before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < first(ends)
     return ends.any(1) & ~(canvas.open & before).any(1)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm import kernels
@@ -153,14 +153,22 @@ def feed_back(
     context: Context,
     chosen: Bool[Tensor, "B L"],
     embeds: Float[Tensor, "B L D"],
+    places: Int[Tensor, "R"] | None = None,
 ) -> None:
-    """Writes the rule's soft tokens into the next pass's input, at the chosen positions."""
+    """Writes the rule's soft tokens into the next pass's input, at the chosen positions.
+
+    Given `places`, flat positions that hold the chosen ones and none twice, it asks the device for nothing.
+    """
     if fused(rule, embeddings):
         from softdlm.kernels.soft import write_soft
 
         write_soft(rule, prediction, embeddings, chosen, embeds)
-    else:
+    elif places is None:
         embeds[chosen] = rule(prediction.at(chosen), embeddings, context.at(chosen))
+    else:
+        rows = embeds.view(-1, embeds.shape[-1])
+        soft = rule(prediction.pick(places), embeddings, context.pick(places, chosen.shape[1]))
+        rows.index_copy_(0, places, soft.where(chosen.flatten()[places, None], rows[places]))
 
 
 def fused(rule: FeedbackRule, embeddings: Embeddings) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import groupby
 from numbers import Integral
 from typing import Any, Literal, Unpack, overload
 
@@ -11,35 +11,21 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from softdlm.answer import Answer, Generation, OnText
 from softdlm.blocks import check_block_length
-from softdlm.decode import DecodeOptions, check_length, check_start, denoise
+from softdlm.choose import choose
+from softdlm.decode import DecodeOptions, EarlyFinish, EngineKind, check_length, check_start, denoise, plan_decode
+from softdlm.engine import Engine
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
-from softdlm.trace import Pass, Trace
+from softdlm.static import lent, rounded
+from softdlm.trace import Pass
 from softdlm.types import Canvas, Step
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message] | Sequence[int] | Tensor
-OnText = Callable[[int, str], None]
-"""Called with a request's number and the next piece of its text; what was sent never changes."""
 OnStep = Callable[[Step, Sequence[int]], None]
 """Called after each pass with the numbers of the requests in the batch's rows."""
-
-
-@dataclass(frozen=True)
-class Generation:
-    text: str
-    ids: list[int]
-    """New tokens up to EOS."""
-    canvas_ids: list[int]
-    """All `max_new_tokens` of them."""
-    forwards: int
-    finish_reason: Literal["eos", "stop", "length"]
-    trace: Trace
-
-    @property
-    def tokens_per_forward(self) -> float:
-        return len(self.ids) / self.forwards
 
 
 class GenerateOptions(DecodeOptions, total=False):
@@ -48,8 +34,9 @@ class GenerateOptions(DecodeOptions, total=False):
     max_new_tokens: int
     chat: bool
     stop: str | Sequence[str]
-    early_finish: bool | Literal["block"]
+    early_finish: EarlyFinish
     batch_size: int
+    engine: EngineKind | Literal["auto"]
     requests: Sequence[int] | None
     record_candidates: bool
     on_text: OnText | None
@@ -69,8 +56,9 @@ def generate(
     max_new_tokens: int = 128,
     chat: bool = True,
     stop: str | Sequence[str] = (),
-    early_finish: bool | Literal["block"] = True,
+    early_finish: EarlyFinish = True,
     batch_size: int = 16,
+    engine: EngineKind | Literal["auto"] = "auto",
     requests: Sequence[int] | None = None,
     record_candidates: bool = False,
     on_text: OnText | None = None,
@@ -83,7 +71,8 @@ def generate(
     a list of prompts gives a list of answers in the same order. The remaining options are those of `denoise`. The
     tokens of a prompt do not depend on its batch. `requests` numbers the prompts, which draws are seeded by (their
     places by default). The trace keeps every commit, with record_candidates also the candidates at the positions
-    still open.
+    still open. The engine decides how passes are run: "dynamic", "static" (shapes that do not change, on a GPU captured
+    in graphs), "compiled" (static, and the network's layers compiled), "auto" (static on a GPU where it can).
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
@@ -116,8 +105,12 @@ def generate(
     ]
     by_length = sorted(answers, key=lambda answer: answer.length)
     check_length(model, by_length[-1].length)
-    for start in range(0, len(by_length), batch_size):
-        _run(model, by_length[start : start + batch_size], early_finish, on_step, options)
+    chosen = choose(plan_decode(model, early_finish=early_finish, **options), engine)
+    if chosen != "dynamic" and not (stops or on_text or on_step or record_candidates):
+        _queue(model, by_length, batch_size, early_finish, chosen, options)
+    else:
+        for start in range(0, len(by_length), batch_size):
+            _run(model, by_length[start : start + batch_size], early_finish, chosen, on_step, options)
     results = [answer.result(options) for answer in answers]
     return results[0] if single else results
 
@@ -175,106 +168,41 @@ def render_chat(tokenizer: Any, messages: list[Any]) -> str:
         raise PromptError(f"the chat template refuses these messages: {' '.join(str(error).split())}") from error
 
 
-@dataclass
-class Answer:
-    """One request while it is being decoded."""
-
-    model: Denoiser
-    request: int
-    prompt_ids: list[int]
-    max_new_tokens: int
-    block: int | None
-    stops: tuple[str, ...]
-    on_text: OnText | None
-    record_candidates: bool
-    passes: list[Pass] = field(default_factory=list)
-    canvas_ids: list[int] = field(default_factory=list)
-    sent: str = ""
-    stopped: bool = False
-
-    @property
-    def length(self) -> int:
-        """Of the canvas; LLaDA-2's ends with a whole block, as its reference has it."""
-        total = len(self.prompt_ids) + self.max_new_tokens
-        return total if self.block is None else -(-total // self.block) * self.block
-
-    @property
-    def speaks(self) -> bool:
-        """Whether the text matters while it grows."""
-        return bool(self.stops or self.on_text)
-
-    def listen(self, canvas_row: list[int]) -> None:
-        """Read the row of the canvas after a pass; look for stop strings, pass on what can no longer change."""
-        self.canvas_ids = canvas_row[len(self.prompt_ids) : self.length]
-        if not self.speaks:
-            return
-        text = self.text
-        self.stopped = any(stop in text for stop in self.stops)
-        if not self.stopped:
-            self._send(hold_back(text, self.stops))
-
-    @property
-    def ids(self) -> list[int]:
-        """The longest committed prefix of the answer, up to EOS."""
-        ends = {*self.model.eos_ids, self.model.mask_id}
-        limit = self.canvas_ids[: self.max_new_tokens]
-        return limit[: next((index for index, token in enumerate(limit) if token in ends), len(limit))]
-
-    @property
-    def text(self) -> str:
-        return "" if self.model.tokenizer is None else self.model.tokenizer.decode(self.ids, skip_special_tokens=True)
-
-    def result(self, options: DecodeOptions) -> Generation:
-        ids, text = self.ids, self.text
-        cut = min([text.find(stop) for stop in self.stops if stop in text], default=len(text))
-        self._send(text[:cut])
-        fill = next(iter(self.model.eos_ids), self.model.mask_id)
-        closed = [fill if token == self.model.mask_id else token for token in self.canvas_ids]
-        reason = "stop" if cut < len(text) else "eos" if len(ids) < self.max_new_tokens else "length"
-        trace = Trace(
-            self.prompt_ids,
-            self.length,
-            self.model.mask_id,
-            fill,
-            self.passes,
-            self.model.source.name,
-            {name: str(value) for name, value in options.items()},
-        )
-        return Generation(text[:cut], ids, closed[: self.max_new_tokens], len(self.passes), reason, trace)
-
-    def _send(self, text: str) -> None:
-        if self.on_text and len(text) > len(self.sent):
-            self.on_text(self.request, text[len(self.sent) :])
-            self.sent = text
-
-
-def hold_back(text: str, stops: Sequence[str]) -> str:
-    """The part of a growing text that cannot change any more.
-
-    Half a UTF-8 character shows as U+FFFD at the end, and half a stop string may yet become a whole one.
-    """
-    text = text.rstrip("\ufffd")
-    longest = max((len(stop) for stop in stops), default=1) - 1
-    for size in range(min(longest, len(text)), 0, -1):
-        if any(stop.startswith(text[-size:]) for stop in stops):
-            return text[:-size]
-    return text
+def _queue(
+    model: Denoiser,
+    answers: Sequence[Answer],
+    batch_size: int,
+    early_finish: EarlyFinish,
+    engine: EngineKind,
+    options: DecodeOptions,
+) -> None:
+    """Decode answers that nobody watches, those of about one length through the same slots."""
+    plan = plan_decode(model, early_finish=early_finish, **options)
+    for length, group in groupby(answers, key=lambda answer: rounded(answer.length)):
+        alike = list(group)
+        with lent(plan, min(batch_size, len(alike)), length, engine) as slots:
+            queue = Engine(slots)
+            asked = {queue.submit(answer.prompt_ids, answer.length): answer for answer in alike}
+            while queue.busy:
+                for request, told in queue.step().items():
+                    asked[request].take(told)
 
 
 def _run(
     model: Denoiser,
     answers: Sequence[Answer],
-    early_finish: bool | Literal["block"],
+    early_finish: EarlyFinish,
+    engine: EngineKind,
     on_step: OnStep | None,
     options: DecodeOptions,
 ) -> None:
     """Decode one batch, each answer reading the Steps its row took part in."""
+    pad = next(iter(model.eos_ids), 0)
     canvas = Canvas.pack(
-        [answer.prompt_ids for answer in answers],
-        [answer.length for answer in answers],
-        model.mask_id,
-        next(iter(model.eos_ids), 0),
+        [answer.prompt_ids for answer in answers], [answer.length for answer in answers], model.mask_id, pad
     )
+    if engine != "dynamic":
+        canvas = canvas.widen(rounded(canvas.ids.shape[1]), pad)
     names = [answer.request for answer in answers]
 
     def read(step: Step) -> Bool[Tensor, "B"]:
@@ -289,7 +217,8 @@ def _run(
             if not answer.stopped:
                 answer.listen(row)
 
-    for step in denoise(model, canvas, requests=names, early_finish=early_finish, until=read, **options):
+    wanted: Any = {**options, "requests": names, "early_finish": early_finish}
+    for step in denoise(model, canvas, until=read, engine=engine, **wanted):
         canvas = step.canvas
         if on_step:
             on_step(step, names)

@@ -19,13 +19,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm import kernels
-from softdlm.cache import Scope
+from softdlm.cache import Aim, Scope, Shape
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.memory import Window
 from softdlm.threads import map_rows, rows_apart
-from softdlm.types import Canvas, Prediction
+from softdlm.types import Canvas, Prediction, ids_on
 
 _CHUNK_ELEMENTS = 2**26
 """Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
@@ -97,14 +97,37 @@ def predict(
     return Prediction.join([part(group) for group in groups]).at(in_order(requested, groups)).scatter(requested)
 
 
+def predict_fixed(
+    model: Denoiser,
+    embeds: Float[Tensor, "B L D"],
+    canvas: Canvas,
+    choice: Choice,
+    scope: Scope,
+    aim: Aim,
+    shape: Shape,
+) -> Prediction:
+    """`predict` without a question to the device, of the first `room` positions that are aimed at.
+
+    All rows are computed, whether they ask for something or not, and with the requested positions others up to that
+    number, so that nothing depends on how many are asked for.
+    """
+    hidden = states(model, aim.window, scope, aim.window.take(embeds), canvas, shape.masked)
+    return reduce_hidden(model, hidden.flatten(0, 1)[aim.order[: shape.room]], choice)
+
+
 def states(
-    model: Denoiser, window: Window, scope: Scope, embeds: Float[Tensor, "G Q D"], canvas: Canvas
+    model: Denoiser,
+    window: Window,
+    scope: Scope,
+    embeds: Float[Tensor, "G Q D"],
+    canvas: Canvas,
+    masked: bool | None = None,
 ) -> Float[Tensor, "G Q H"]:
-    """The network on one window of the canvas."""
-    real = canvas.real[window.rows][:, window.keys]
+    """The network on one window of the canvas; whether padding is `masked` is looked up where nobody says."""
+    real = window.seen(canvas.real)
     sight: dict[str, Any] = {
-        "attention_mask": None if bool(real.all()) else real,
-        "position_ids": canvas.positions[window.rows][:, window.keys],
+        "attention_mask": real if (not bool(real.all()) if masked is None else masked) else None,
+        "position_ids": window.seen(canvas.positions),
         "block_length": scope.attention,
     }
     if scope.memory is None:
@@ -162,7 +185,7 @@ def reduce_logits(
     token = _pick(_without(scores, (choice.mask_id,)), choice.temperature, uniforms)
     log_confidence, entropy, doubt = _ranking_view(_without(scores, choice.last), token, choice.mask_id)
     if choice.last:
-        deferred = torch.isin(token, torch.tensor(choice.last, device=token.device))
+        deferred = torch.isin(token, ids_on(token.device, choice.last))
         log_confidence = log_confidence.masked_fill(deferred, float("-inf"))
     return Prediction(token, log_confidence, entropy, doubt, topk_ids, topk_probs, mean)
 
@@ -238,14 +261,14 @@ def _filter(scores: Float[Tensor, "N V"], mask_id: int, top_p: float | None, top
     if top_k is not None:
         floor = kept.topk(min(top_k, kept.shape[-1]), dim=-1).values[:, -1:]
         kept = kept.masked_fill(kept < floor, float("-inf"))
-    return scores if kept is candidates else kept.index_copy(-1, _column(mask_id, scores), scores[:, mask_id, None])
+    return scores if kept is candidates else _with_column(kept, mask_id, scores)
 
 
 def _without(scores: Float[Tensor, "N V"], ids: tuple[int, ...]) -> Float[Tensor, "N V"]:
     if not ids:
         return scores
-    return scores.index_fill(-1, torch.tensor(ids, device=scores.device), float("-inf"))
+    return scores.index_fill(-1, ids_on(scores.device, ids), float("-inf"))
 
 
-def _column(token: int, scores: Tensor) -> Int[Tensor, "1"]:
-    return torch.tensor([token], device=scores.device)
+def _with_column(kept: Float[Tensor, "N V"], token: int, scores: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
+    return kept.index_copy(-1, ids_on(kept.device, (token,)), scores[:, token, None])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -45,6 +45,29 @@ class Pass:
         empty: tuple[list[Any], ...] = ([], [], [])
         running = step.running.nonzero().flatten().tolist()
         return {row: Pass(*done.get(row, empty), *open.get(row, empty[:2])) for row in running}
+
+
+class Told(NamedTuple):
+    """A row that nobody watched, as it was read off the device at the end."""
+
+    ids: list[int]
+    committed_in: list[int]
+    """Of each position, the row's pass that committed it, from 1; 0 is none."""
+    confidence: list[float]
+    """Then."""
+    forwards: int
+    """Passes the row had."""
+
+    @property
+    def passes(self) -> list[Pass]:
+        passes = [Pass([], [], []) for _ in range(self.forwards)]
+        for position, number in enumerate(self.committed_in):
+            if number:
+                made = passes[number - 1]
+                made.positions.append(position)
+                made.tokens.append(self.ids[position])
+                made.confidence.append(round(self.confidence[position], 6))
+        return passes
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from softdlm.errors import UsageError
 
@@ -22,6 +24,12 @@ from softdlm.errors import UsageError
 def row_positions(real: Bool[Tensor, "B L"]) -> Int[Tensor, "B L"]:
     """Positions that count from each row's first real token; padding repeats its neighbour's."""
     return (real.long().cumsum(1) - 1).clamp(min=0)
+
+
+@cache
+def ids_on(device: torch.device, ids: tuple[int, ...]) -> Int[Tensor, "_"]:
+    """Token ids as a tensor, made once: a copy to a GPU waits, and may not happen inside a captured graph."""
+    return torch.tensor(ids, dtype=torch.long, device=device)
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,11 @@ class Canvas:
 
     def commit(self, chosen: Bool[Tensor, "B L"], tokens: Int[Tensor, "B L"]) -> Canvas:
         return dataclasses.replace(self, ids=torch.where(chosen, tokens, self.ids), open=self.open & ~chosen)
+
+    def widen(self, length: int, pad_id: int) -> Canvas:
+        """Padded on the right up to this length."""
+        extra = (0, length - self.ids.shape[1])
+        return Canvas(pad(self.ids, extra, value=pad_id), *(pad(x, extra) for x in (self.open, self.free, self.real)))
 
     def to(self, device: torch.device | str) -> Canvas:
         return Canvas(*(getattr(self, field.name).to(device) for field in dataclasses.fields(self)))
@@ -110,12 +123,35 @@ class Prediction:
         """A flat prediction laid back onto the positions it was made for; the inverse of `at`."""
 
         def spread(value: Tensor) -> Tensor:
-            empty = -1 if value.dtype == torch.long else float("nan")
-            full = value.new_full((*where.shape, *value.shape[1:]), empty)
+            full = value.new_full((*where.shape, *value.shape[1:]), _empty(value))
             full[where] = value
             return full
 
         return Prediction(**{name: spread(value) for name, value in self._values().items()})
+
+    def lay(self, places: Int[Tensor, "N"], like: Bool[Tensor, "B L"]) -> Prediction:
+        """`scatter` by number: value n goes to the flat position places[n]; the other positions hold anything."""
+
+        def spread(value: Tensor) -> Tensor:
+            full = value.new_empty((like.numel(), *value.shape[1:])).index_copy_(0, places, value)
+            return full.unflatten(0, like.shape)
+
+        return Prediction(**{name: spread(value) for name, value in self._values().items()})
+
+    def only(self, where: Bool[Tensor, "B L"]) -> Prediction:
+        """Nothing predicted elsewhere."""
+
+        def kept(value: Tensor) -> Tensor:
+            return value.where(where.view(*where.shape, *[1] * (value.ndim - 2)), _empty(value))
+
+        return Prediction(**{name: kept(value) for name, value in self._values().items()})
+
+    def pick(self, places: Int[Tensor, "N"]) -> Prediction:
+        """The prediction at these flat positions; where there is none, one of token 0 that nobody may use."""
+        flat = {name: value.flatten(0, 1)[places] for name, value in self._values().items()}
+        return Prediction(
+            **{name: value.clamp(min=0) if _empty(value) == -1 else value for name, value in flat.items()}
+        )
 
     @staticmethod
     def join(parts: Sequence[Prediction]) -> Prediction:
@@ -153,6 +189,11 @@ class Context:
         values = (getattr(self, field.name) for field in dataclasses.fields(self))
         return Context(*(value.expand(where.shape)[where] for value in values))
 
+    def pick(self, places: Int[Tensor, "N"], length: int) -> Context:
+        """`at` by number, of flat positions on a canvas of this length."""
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return Context(*(value.flatten()[places // length] for value in values))
+
 
 @dataclass(frozen=True)
 class Step:
@@ -179,3 +220,8 @@ class Step:
     @property
     def block_closed(self) -> Bool[Tensor, "B"]:
         return ~(self.active & ~self.committed).any(1)
+
+
+def _empty(value: Tensor) -> float:
+    """What stands where nothing was predicted."""
+    return -1 if value.dtype == torch.long else float("nan")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,6 +54,8 @@ class Denoiser:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.source = source or Source(type(self).__name__, "custom")
+        self.kept: dict[Any, Any] = {}
+        """What a decode leaves for the next one: buffers and captured passes (static.lent)."""
 
     @property
     def device(self) -> torch.device:
@@ -61,6 +64,11 @@ class Denoiser:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether `hidden` and `head` never ask a GPU for a value, so that a pass can be captured (static.py)."""
+        return False
 
     def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         return self.embedding[ids]
@@ -96,6 +104,9 @@ class Denoiser:
         """`hidden` of the window's positions alone, which see what `memory` holds of the other keys, and are kept."""
         raise TypeError(f"{type(self).__name__} must define hidden_in(), having defined memory()")
 
+    def compiled(self, **compiler: Any) -> Denoiser:
+        raise UsageError(f"{self.source.name} has no layers to compile: take another engine")
+
     def attention_block(self, block_length: int | None) -> int | None:
         """The block of the attention pattern when decoding in blocks of `block_length`; None is full attention."""
         return None
@@ -129,8 +140,13 @@ class NetworkDenoiser(Denoiser):
 
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
         self.network: Any = network.eval().requires_grad_(False)
+        self.body: Any = self.network.model
         self.attention: Attention = attention
         super().__init__(self.network.get_input_embeddings().weight, **identity)
+
+    @property
+    def asks_nothing(self) -> bool:
+        return True
 
     @torch.no_grad()
     def hidden(
@@ -170,7 +186,7 @@ class NetworkDenoiser(Denoiser):
         return self._states(embeds, pattern, places, network_cache(memory, window))
 
     def _states(self, embeds: Tensor, pattern: Tensor | None, places: Tensor, cache: Any = None) -> Tensor:
-        states = self.network.model(
+        states = self.body(
             inputs_embeds=embeds,
             attention_mask=pattern,
             position_ids=places,
@@ -178,6 +194,14 @@ class NetworkDenoiser(Denoiser):
             use_cache=cache is not None,
         ).last_hidden_state
         return self.align(states)
+
+    def compiled(self, **compiler: Any) -> NetworkDenoiser:
+        """The same model, its layers compiled once per shape; `compiler` are options of torch.compile."""
+        from softdlm.models.compiled import compiled_body
+
+        other = copy(self)
+        other.body = compiled_body(self.network.model, **compiler)
+        return other
 
     def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
         return states

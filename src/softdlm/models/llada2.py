@@ -43,6 +43,11 @@ class LLaDA2(NetworkDenoiser):
         if self.dtype == torch.float64:  # the grouped product of the default implementation stops at float32
             network.set_experts_implementation("eager")
 
+    @property
+    def asks_nothing(self) -> bool:
+        """A GPU groups the experts' products in bfloat16 only; for other types the host reads how many go to each."""
+        return self.device.type == "cpu" or self.dtype == torch.bfloat16
+
     def attention_block(self, block_length: int | None) -> int | None:
         """`auto`: the pattern follows the decoding, full for one block over everything (the paper's setting)."""
         if self.attention == "full":

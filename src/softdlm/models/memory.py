@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,16 +36,24 @@ class Window:
     """Columns of the canvas that are seen."""
     queries: Int[Tensor, "G Q"]
     """Places among `keys` that are computed."""
+    columns: Int[Tensor, "G Q"]
+    """The same as columns of the canvas."""
     written: Bool[Tensor, "G Q"] | None
     """None: all, and every key is computed."""
 
-    @cached_property
-    def columns(self) -> Int[Tensor, "G Q"]:
-        return self.keys[self.queries]
+    @property
+    def places(self) -> Int[Tensor, "G Q"]:
+        """The computed positions by number, on a flattened canvas of all keys."""
+        return self.rows[:, None] * len(self.keys) + self.columns
 
     def take(self, values: Tensor) -> Tensor:
-        """Of something "B L ...", the computed positions, "G Q ..."."""
-        return values[self.rows[:, None], self.columns]
+        """Of something "B L ...", the computed positions, "G Q ..."; the thing itself where these are all."""
+        return values if self.columns.shape == values.shape[:2] else values[self.rows[:, None], self.columns]
+
+    def seen(self, values: Tensor) -> Tensor:
+        """Of something "B L", the keys, "G K"; the thing itself where these are all."""
+        everything = (len(self.rows), len(self.keys)) == values.shape
+        return values if everything else values[self.rows[:, None], self.keys]
 
     def store(self, stored: Float[Tensor, "B heads L d"], new: Float[Tensor, "G heads Q d"]) -> None:
         """Write in place, without asking the device for any value: the step may be captured in a graph."""

@@ -1,0 +1,58 @@
+"""A stock network whose layers run compiled: one compilation for all layers, per shape.
+
+Compiling a layer instead of the whole body takes seconds instead of a minute, because layers of equal shape share it.
+For that they must look alike: the number by which a layer finds its keys and values is taken out of the compiled part.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Kind = TypeVar("Kind", bound=nn.Module)
+SHAPES = 256
+"""Compilations of a function that are kept; torch's own limit is 8, after which it would stop compiling."""
+
+
+def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., Any]:
+    """Compiled once per shape; `compiler` are options of torch.compile."""
+    compiled = torch.compile(work, dynamic=False, **compiler)
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        with torch._dynamo.config.patch(recompile_limit=SHAPES, fail_on_recompile_limit_hit=True):
+            return compiled(*arguments, **named)
+
+    return run
+
+
+class CompiledLayer(nn.Module):
+    """A decoder layer of transformers, the weights shared with it."""
+
+    def __init__(self, layer: Any, index: int, **compiler: Any) -> None:
+        super().__init__()
+        alike = twin(layer)
+        alike.self_attn = twin(layer.self_attn)
+        alike.self_attn.layer_idx = 0
+        self.index, self.run = index, compile_fixed(alike, **compiler)
+
+    def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:
+        kept = None if past_key_values is None else past_key_values.layers[self.index]
+        return self.run(hidden_states, past_key_values=kept, **sight)
+
+
+def compiled_body(body: Any, **compiler: Any) -> Any:
+    """The network without its head, as it is but for its layers; `compiler` are options of torch.compile."""
+    other = twin(body)
+    other.layers = nn.ModuleList(CompiledLayer(layer, n, **compiler) for n, layer in enumerate(body.layers))
+    return other.eval()
+
+
+def twin(module: Kind) -> Kind:
+    """The same parameters and submodules, in a module of its own."""
+    other = copy.copy(module)
+    other._modules = dict(module._modules)
+    return other
