@@ -36,6 +36,8 @@ class Point(NamedTuple):
     high: float
 
 
+Lines = Mapping[str, Sequence[tuple[float, float]]]
+"""x and y by the name in the legend."""
 Series = Mapping[str, Sequence[Point]]
 """Points by the name in the legend: a method, or "method, variant"."""
 
@@ -81,6 +83,22 @@ def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], 
             _draw(axes, series)
             axes.set(title=title, xlabel=xlabel)
         all_axes[0].set_ylabel(ylabel)
+        all_axes[-1].legend(loc="best")
+
+
+def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -> None:
+    """Milliseconds a step against what grows, both on logarithmic scales; the thin line is proportional growth."""
+    with _figure(file, len(panels)) as all_axes:
+        for axes, (label, lines) in zip(all_axes, panels.items(), strict=True):
+            for (name, points), (colour, marker) in zip(lines.items(), (LOOKS["slerp"], ("#888888", "")), strict=True):
+                axes.plot(*zip(*points, strict=True), label=name, color=colour, marker=marker, markersize=5)
+            (x, y), (last, _) = next(iter(lines.values()))[0], next(iter(lines.values()))[-1]
+            axes.plot([x, last], [y, y * last / x], color="#CCCCCC", linewidth=0.8, linestyle="--", zorder=0)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set(xlabel=label)
+        all_axes[0].set(ylabel="ms a step", title=title)
         all_axes[-1].legend(loc="best")
 
 
