@@ -148,4 +148,9 @@ def _best(work: Any, device: torch.device, clock: Clock) -> float:
     """Seconds of one call: the fastest of several runs, each of so many calls that it can be timed well."""
     once = sample(work, device, 1, clock).median
     calls = max(1, min(50, math.ceil(0.02 / max(once, 1e-7))))
-    return min(sample(lambda: [work() for _ in range(calls)], device, 7, clock, warm=False).seconds) / calls
+
+    def many() -> None:
+        for _ in range(calls):
+            work()
+
+    return min(sample(many, device, 7, clock, warm=False).seconds) / calls

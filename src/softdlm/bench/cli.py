@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ def bench(
         str | None,
         typer.Option(
             help="llada-8b, dream-7b, llada2-mini, builtin or tiny-llada ..., commas between. "
-            "By default the first four on a GPU, builtin on a CPU."
+            "By default the first three on a GPU, builtin on a CPU."
         ),
     ] = None,
     only: Annotated[str | None, typer.Option(help="Parts, commas between: whole, caches, growth, ...")] = None,
@@ -26,13 +27,14 @@ def bench(
     dtype: Dtype = None,
 ) -> None:
     """Measure speed on this device, beside the plain loop and the device's own ceilings."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is imported: its profiler announces itself
     from softdlm.bench.run import bench as run
     from softdlm.bench.shapes import GPU_SHAPES, find_shape
     from softdlm.models.load import find_device, find_dtype
     from softdlm.report.screen import Screen
-    from softdlm.report.tables import print_rows
+    from softdlm.report.tables import print_titled
 
-    place = find_device(device)
+    place, screen = find_device(device), Screen()
     names = shape.split(",") if shape else GPU_SHAPES if place.type == "cuda" else ("builtin",)
     report = run(
         [find_shape(name.strip()) for name in names],
@@ -42,13 +44,12 @@ def bench(
         only=[part.strip() for part in (only or "").split(",") if part.strip()],
         engine=engine,
         seconds=seconds,
-        say=Screen().show,
+        say=screen.show,
     )
-    from softdlm.bench.report import legible
-
-    rows = [{"shape": each.shape} | legible(row) for each in report.outcomes for row in each.verdicts]
-    if rows:
-        print_rows(rows)
+    if screen.terminal:
+        screen.show("")
+    if verdicts := report.verdicts():
+        print_titled(f"{report.conditions['device']}, {report.conditions['dtype']}", verdicts)
     unfinished = [each for each in report.outcomes if each.status != "measured"]
     for each in unfinished:
         print(f"{each.shape}, {each.part}: {each.status}: {(each.error or '').splitlines()[0]}")

@@ -108,7 +108,7 @@ def allocations(work: Call) -> Allocation:
     try:
         work()
         torch.cuda.synchronize()
-        traces = torch.cuda.memory._snapshot()["device_traces"]
+        traces = torch.cuda.memory._snapshot().get("device_traces", [])
     finally:
         torch.cuda.memory._record_memory_history(None)
     sizes = [event["size"] for trace in traces for event in trace if event["action"] == "alloc"]
@@ -119,6 +119,7 @@ def profile(work: Call, device: torch.device) -> list[dict[str, Any]]:
     """Share of the time of one call by group of kernels (on a CPU: of operators), the waiting last."""
     from torch.profiler import ProfilerActivity
 
+    work()  # compiles and captures
     gpu = device.type == "cuda"
     with torch.profiler.profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]) as seen:
         total = seconds(work, device)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +17,7 @@ from softdlm.bench.reference import plain_loop
 from softdlm.bench.subject import Bench, Found
 from softdlm.bench.work import Decode, engine_option
 from softdlm.commit import TopN
-from softdlm.generation import encode, generate
+from softdlm.generation import GenerateOptions, encode, generate
 from softdlm.models.denoiser import NetworkDenoiser
 
 BATCH = 8
@@ -61,7 +60,7 @@ def problems(bench: Bench) -> Found:
             break
         bench.say(str(setting))
         found.rows.append(measure_setting(bench, setting, bench.sizes.items))
-    found.notes.append("The floor is of the passes made; rows run on all cores, so it is one row's floor times rows.")
+    found.notes.append("The floor is of the passes that were made, all cores at the rate of the best matrix product.")
     return found
 
 
@@ -106,17 +105,12 @@ def run_plain(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, 
 
 def run_ours(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, tally: Tally) -> None:
     model, answers = bench.model, []
-    decode = partial(
-        generate,
-        model,
-        prompts,
-        max_new_tokens=new,
-        commit=TopN(setting.rate),
-        block_length=setting.block,
-        batch_size=BATCH,
-        **engine_option(bench.engine),
-    )
-    tally.seconds += seconds(lambda: answers.extend(decode()), model.device)
+
+    def work() -> None:
+        options: GenerateOptions = {"max_new_tokens": new, "block_length": setting.block, "batch_size": BATCH}
+        answers.extend(generate(model, prompts, commit=TopN(setting.rate), **options, **engine_option(bench.engine)))
+
+    tally.seconds += seconds(work, model.device)
     for prompt, answer in zip(prompts, answers, strict=True):
         tally.texts.append(answer.text)
         tally.passes += answer.forwards

@@ -53,7 +53,7 @@ def _everywhere(
 ) -> tuple[Int[Tensor, "1 L"], Float[Tensor, "1 L"]]:
     """The best token of every position and its probability, as one pass of the stock class gives them."""
     logits = model.align(model.network(input_ids=ids, use_cache=False).logits)
+    odds = (logits if precision is None else logits.to(precision)).softmax(-1)
     logits[..., model.mask_id] = -torch.inf
     token = logits.argmax(-1)
-    odds = (logits if precision is None else logits.to(precision)).softmax(-1)
     return token, odds.gather(-1, token[..., None]).squeeze(-1)

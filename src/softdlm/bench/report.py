@@ -32,14 +32,15 @@ class Outcome:
 
 
 def verdict_row(target: str, value: float, shape: str, device: str) -> dict[str, Any]:
+    """What was measured and, where the target speaks of this shape and device, how that compares."""
     asked = TARGETS[target]
     speaks = asked.speaks_of(shape, device)
     return {
         "what": asked.what,
-        "asked": str(asked) if speaks else "",
         "measured": value,
         "unit": asked.unit,
-        "verdict": asked.verdict(value) if speaks else "no target here",
+        "asked": str(asked) if speaks else None,
+        "verdict": asked.verdict(value) if speaks else None,
     }
 
 
@@ -66,6 +67,15 @@ class Report:
         self.stem.with_suffix(".json").write_text(json.dumps(rounded(content), indent=1) + "\n")
         self.markdown_file.write_text(self.markdown() + "".join(f"\n{note}\n" for note in notes))
 
+    def verdicts(self) -> list[dict[str, str]]:
+        """To be read: the value with its unit, a dash where nothing was asked of this shape on this device."""
+        return [
+            {"shape": each.shape, "what": row["what"], "measured": f"{_words(row['measured'])} {row['unit']}".rstrip()}
+            | legible({"asked": row["asked"], "verdict": row["verdict"]})
+            for each in self.outcomes
+            for row in each.verdicts
+        ]
+
     def _draw(self) -> list[str]:
         """The figures, as lines of Markdown."""
         lines = []
@@ -82,9 +92,8 @@ class Report:
     def markdown(self) -> str:
         told = [f"# softdlm bench, {self.conditions['date']}, {self.conditions['device']}\n"]
         told.append(markdown([{"condition": name, "value": value} for name, value in self.conditions.items()]))
-        verdicts = [{"shape": each.shape} | row for each in self.outcomes for row in each.verdicts]
-        if verdicts:
-            told += ["## Asked and measured\n", markdown([legible(row) for row in verdicts])]
+        if verdicts := self.verdicts():
+            told += ["## Asked and measured\n", markdown(verdicts)]
         told += [section(outcome) for outcome in self.outcomes]
         return "\n".join(told)
 

@@ -8,7 +8,6 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,6 +50,7 @@ def bench(
     for shape in shapes:
         for outcome in measure(shape, device, dtype, only, engine, clock, say):
             report.add(outcome)
+            say(f"{outcome.shape}: {outcome.part} {outcome.status}, {outcome.seconds:.0f} s")
     return report
 
 
@@ -68,26 +68,25 @@ def measure(
     if not parts:
         return
     say(f"{shape.name}: making the network")
+    clean(device)
     try:
         model = build_model(shape, device, dtype)
     except Exception as error:
         yield Outcome(shape.name, "network", "failed", error=told(error))
         return
+    subject = Bench(shape, model, engine, clock, lambda text: say(f"{shape.name}: {text}"))
     for part in parts:
         if clock.left <= 0:
             yield Outcome(shape.name, part, "no time", error=f"the {clock.seconds:g} seconds were over")
             continue
-        subject = Bench(shape, model, engine, clock, lambda text, part=part: say(f"{shape.name}, {part}: {text}"))
         yield carry_out(part, subject)
         clean(device)
-    del model, subject
-    clean(device)
 
 
 def carry_out(part: str, subject: Bench) -> Outcome:
     began, shape, device = time.monotonic(), subject.shape.name, subject.model.device
     outcome = Outcome(shape, part, "measured")
-    subject.say("begins")
+    subject.say(part)
     try:
         found = PARTS[part](subject)
         outcome.rows, outcome.notes = found.rows, found.notes
@@ -102,14 +101,17 @@ def carry_out(part: str, subject: Bench) -> Outcome:
 
 
 def profiles(subject: Bench, checks: Sequence[Check], verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the time goes in decodes that missed their target, or have none; a few passes of each."""
-    missed = [check.decode for check, row in zip(checks, verdicts, strict=True) if row["verdict"] != "met"]
-    short = {few_passes(decode): None for decode in missed if decode is not None}
+    """Where the time goes in the decodes that missed their target, where there is none in the first; a few passes."""
+    seen = [(check.decode, row["verdict"]) for check, row in zip(checks, verdicts, strict=True) if check.decode]
+    missed = [decode for decode, verdict in seen if verdict not in ("met", None)]
+    if all(verdict is None for _, verdict in seen):
+        missed = [decode for decode, _ in seen[:1]]
+    short = dict.fromkeys(few_passes(decode) for decode in missed)
     return {str(decode): profile(subject.call(decode), subject.model.device) for decode in short}
 
 
 def few_passes(decode: Decode) -> Decode:
-    return replace(decode.ending(min(decode.new, decode.block or 8 * decode.rate), decode.rate))
+    return decode.ending(min(decode.new, decode.block or 8 * decode.rate), decode.rate)
 
 
 def told(error: Exception) -> str:
@@ -150,7 +152,7 @@ def conditions(
         **{name: installed(name) for name in PACKAGES},
         "CUDA": torch.version.cuda if gpu else None,
         "seconds": seconds,
-        **{f"{shape.name}'s sizes": str(shape.sizes) for shape in shapes},
+        **{shape.name: str(shape.sizes) for shape in shapes},
     }
 
 

@@ -109,12 +109,18 @@ class Sizes:
     items: int = 16
     """Problems, for the built-in model."""
 
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
+            for name, value in vars(self).items()
+        )
 
-SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), (1, 2, 4, 8, 16), 32, 5)
-TINY = Sizes(12, 16, 8, (2, 4), (1, 2), 8, (16, 32), (1, 4), 8, 2)
+
+SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
+TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 2, 2)
 DENSE = ("ceilings", "identical", "memory", "feedback", "whole", "caches", "refresh", "batches", "growth")
 MIXTURE = ("ceilings", "identical", "feedback", "whole", "growth")
-"""Without caches: under LLaDA-2's block-causal attention passes see what their block allows, which is not counted here."""
+"""Without caches: what a pass of block-causal attention sees depends on its block, which floors do not count yet."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ SHAPES: dict[str, Shape] = {
         ),
     )
 }
-GPU_SHAPES = ("llada-8b", "dream-7b", "llada2-mini", "builtin")
+GPU_SHAPES = ("llada-8b", "dream-7b", "llada2-mini")
 
 
 def find_shape(name: str) -> Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,6 +43,13 @@ class Decode:
     method: str = "vanilla"
     k: int = 3
     batch: int = 1
+
+    def __str__(self) -> str:
+        words = [f"{self.prompt} + {self.new} tokens", f"{self.rate} a step", f"{self.cache or 'no'} cache"]
+        words += [f"blocks of {self.block}"] if self.block else []
+        words += [f"refresh {self.refresh}"] if self.refresh else []
+        words += [self.method if self.method == "vanilla" else f"{self.method} of {self.k}"]
+        return ", ".join(words + ([f"batch {self.batch}"] if self.batch > 1 else []))
 
     @property
     def length(self) -> int:
@@ -105,5 +112,3 @@ def engine_option(engine: str) -> dict[str, Any]:
     if engine != "auto":
         raise UsageError(f"engine {engine!r}: this version has one way to run a pass; leave --engine out")
     return {}
-
-
