@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +26,6 @@ def bench(
     dtype: Dtype = None,
 ) -> None:
     """Measure speed on this device, beside the plain loop and the device's own ceilings."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is imported: its profiler announces itself
     from softdlm.bench.run import bench as run
     from softdlm.bench.shapes import GPU_SHAPES, find_shape
     from softdlm.models.load import find_device, find_dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 import time
@@ -15,9 +16,9 @@ Call = Callable[[], Any]
 
 GROUPS = {
     "attention": r"flash|fmha|attention|sdpa",
-    "matrix products": r"gemm|gemv|cutlass|nvjet|xmma|cublas|bmm|::mm$|addmm|mkldnn|linear|grouped|splitk",
+    "matrix products": r"gemm|gemv|cutlass|nvjet|xmma|cublas|bmm|::mm$|addmm|mkldnn|linear|grouped|splitk|triton_tem|triton_mm",
     "vocabulary and soft tokens": r"^_(scan|finish|soft)\b|topk|softmax|sort|argmax",
-    "copies and indexing": r"copy|memcpy|memset|index|gather|scatter|::cat|catarray|where|fill",
+    "copies and indexing": r"^(?!triton_).*(copy|memcpy|memset|index|gather|scatter|::cat|catarray|where|fill)",
     "norms, rotations, activations": r"triton_|elementwise|reduce|norm|silu|::(mul|add|neg|mean|rsqrt|pow|sub|div)",
 }
 """Kernels and operators by name, the first that fits; the rest is "other"."""
@@ -117,6 +118,7 @@ def allocations(work: Call) -> Allocation:
 
 def profile(work: Call, device: torch.device) -> list[dict[str, Any]]:
     """Share of the time of one call by group of kernels (on a CPU: of operators), the waiting last."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it tells standard error that it starts and stops
     from torch.profiler import ProfilerActivity
 
     work()  # compiles and captures

@@ -17,7 +17,7 @@ from softdlm.bench.reference import plain_loop
 from softdlm.bench.subject import Bench, Found
 from softdlm.bench.work import Decode, engine_option
 from softdlm.commit import TopN
-from softdlm.generation import GenerateOptions, encode, generate
+from softdlm.generation import encode, generate
 from softdlm.models.denoiser import NetworkDenoiser
 
 BATCH = 8
@@ -107,8 +107,17 @@ def run_ours(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, t
     model, answers = bench.model, []
 
     def work() -> None:
-        options: GenerateOptions = {"max_new_tokens": new, "block_length": setting.block, "batch_size": BATCH}
-        answers.extend(generate(model, prompts, commit=TopN(setting.rate), **options, **engine_option(bench.engine)))
+        answers.extend(
+            generate(
+                model,
+                list(prompts),
+                max_new_tokens=new,
+                commit=TopN(setting.rate),
+                block_length=setting.block,
+                batch_size=BATCH,
+                **engine_option(bench.engine),
+            )
+        )
 
     tally.seconds += seconds(work, model.device)
     for prompt, answer in zip(prompts, answers, strict=True):

@@ -117,7 +117,7 @@ class Sizes:
 
 
 SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
-TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 2, 2)
+TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
 DENSE = ("ceilings", "identical", "memory", "feedback", "whole", "caches", "refresh", "batches", "growth")
 MIXTURE = ("ceilings", "identical", "feedback", "whole", "growth")
 """Without caches: what a pass of block-causal attention sees depends on its block, which floors do not count yet."""
