@@ -93,7 +93,7 @@ def test_ceilings_are_the_best_rate_and_both_ways_of_a_copy(monkeypatch: pytest.
     monkeypatch.setattr(ceilings, "_best", lambda *_: 0.5)
     monkeypatch.setitem(ceilings.COPY_BYTES, "cpu", 1000)
     found, rows = measure_ceilings(tiny("llada"), 10, 6, Clock(60))
-    assert found == Ceilings(2 * 1024**3 / 0.5, 2 * 1000 / 0.5)
+    assert found == Ceilings(2 * 128**3 / 0.5, 2 * 1000 / 0.5)
     assert [row["ceiling"] for row in rows[:4]] == [
         "query 10 x 64 x 64",
         "feed-forward up 10 x 64 x 80",

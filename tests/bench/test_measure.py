@@ -62,7 +62,7 @@ def test_a_profile_finds_the_products_and_adds_up() -> None:
 
     def work() -> None:
         for _ in range(20):
-            left @ left
+            left.mm(left)
 
     rows = profile(work, CPU)
     shares = {row["where"]: row["share, %"] for row in rows}

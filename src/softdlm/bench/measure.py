@@ -16,7 +16,7 @@ Call = Callable[[], Any]
 
 GROUPS = {
     "attention": r"flash|fmha|attention|sdpa",
-    "matrix products": r"gemm|gemv|cutlass|nvjet|xmma|cublas|bmm|::mm$|addmm|mkldnn|linear|grouped|splitk|triton_tem|triton_mm",
+    "matrix products": r"gemm|gemv|cutlass|nvjet|xmma|cublas|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
     "vocabulary and soft tokens": r"^_(scan|finish|soft)\b|topk|softmax|sort|argmax",
     "copies and indexing": r"^(?!triton_).*(copy|memcpy|memset|index|gather|scatter|::cat|catarray|where|fill)",
     "norms, rotations, activations": r"triton_|elementwise|reduce|norm|silu|::(mul|add|neg|mean|rsqrt|pow|sub|div)",
