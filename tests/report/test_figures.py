@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from softdlm.errors import UsageError
-from softdlm.report.figures import Point, accuracy_against_passes, curves
+from softdlm.report.figures import Point, accuracy_against_passes, curves, growth_curves
 
 SERIES = {
     "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
@@ -79,3 +79,15 @@ def test_an_unknown_ending_and_a_missing_library_say_what_to_do(
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"softdlm\[plots\]"):
         accuracy_against_passes(SERIES, tmp_path / "figure.png")
+
+
+def test_growth_stands_beside_its_floor_and_a_line_of_proportion(tmp_path: Path, drawn: list[Figure]) -> None:
+    panels = {"batch": {"step": [(1, 10.0), (8, 40.0)], "floor": [(1, 8.0), (8, 20.0)]}}
+    growth_curves(panels, tmp_path / "growth.svg", title="a shape")
+    found = {str(line.get_label()): [tuple(xy) for xy in line.get_xydata()] for line in drawn[0].axes[0].lines}
+    assert found == {
+        "step": [(1, 10), (8, 40)],
+        "floor": [(1, 8), (8, 20)],
+        "proportional": [(1, 10), (8, 80)],
+    }
+    assert (drawn[0].axes[0].get_xscale(), drawn[0].axes[0].get_yscale()) == ("log", "log")

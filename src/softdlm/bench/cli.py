@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,9 @@ def bench(
     from softdlm.report.tables import print_titled
 
     place, screen = find_device(device), Screen()
+    busy = os.getloadavg()[0]
+    if place.type == "cpu" and busy > 0.75 * (os.cpu_count() or 1):
+        screen.say(f"this machine is busy (load {busy:.1f} on {os.cpu_count()} cores): times will tell little")
     names = shape.split(",") if shape else GPU_SHAPES if place.type == "cuda" else ("builtin",)
     report = run(
         [find_shape(name.strip()) for name in names],

@@ -16,7 +16,7 @@ Call = Callable[[], Any]
 
 GROUPS = {
     "attention": r"flash|fmha|attention|sdpa",
-    "matrix products": r"gemm|gemv|cutlass|nvjet|xmma|cublas|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
+    "matrix products": r"gem[mv]|cutlass|nvjet|xmma|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
     "vocabulary and soft tokens": r"^_(scan|finish|soft)\b|topk|softmax|sort|argmax",
     "copies and indexing": r"^(?!triton_).*(copy|memcpy|memset|index|gather|scatter|::cat|catarray|where|fill)",
     "norms, rotations, activations": r"triton_|elementwise|reduce|norm|silu|::(mul|add|neg|mean|rsqrt|pow|sub|div)",
@@ -105,7 +105,9 @@ def allocations(work: Call) -> Allocation:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    torch.cuda.memory._record_memory_history("all", context=None, max_entries=2**20, clear_history=True)
+    torch.cuda.memory._record_memory_history(
+        "all", context=None, stacks="python", max_entries=2**20, clear_history=True
+    )
     try:
         work()
         torch.cuda.synchronize()

@@ -101,7 +101,9 @@ class Report:
 def section(outcome: Outcome) -> str:
     lines = [f"## {outcome.shape}: {outcome.part}\n"]
     if outcome.status != "measured":
-        lines.append(f"{outcome.status}: {outcome.error}\n")
+        first, *trace = (outcome.error or "").splitlines()
+        lines.append(f"{outcome.status}: {first}\n")
+        lines += ["```", *trace, "```\n"] if trace else []
     if outcome.rows:
         names = list(dict.fromkeys(name for row in outcome.rows for name in row))
         lines.append(markdown([legible({name: row.get(name) for name in names}) for row in outcome.rows]))

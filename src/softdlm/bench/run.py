@@ -43,10 +43,11 @@ def bench(
     """Measure, writing after every part; a part that fails is told and the next one goes on."""
     check_parts(shapes, only)
     engine_option(engine)
+    if device.index is not None and device.type == "cuda":
+        torch.cuda.set_device(device)
     clock = Clock(seconds)
     found = conditions(shapes, device, dtype, engine, seconds)
-    names = "-".join(shape.name for shape in shapes)
-    report = Report(free_stem(out, f"{found['date']}-bench-{slug(found['device'])}-{names}"), found)
+    report = Report(free_stem(out, f"{found['date']}-bench-{slug(found['device'])}"), found)
     for shape in shapes:
         for outcome in measure(shape, device, dtype, only, engine, clock, say):
             report.add(outcome)
@@ -115,7 +116,7 @@ def few_passes(decode: Decode) -> Decode:
 
 
 def told(error: Exception) -> str:
-    """The message and the place; the whole trace goes to those who read JSON."""
+    """The message in the first line, then the trace."""
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
 
 

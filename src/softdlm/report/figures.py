@@ -87,13 +87,15 @@ def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], 
 
 
 def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -> None:
-    """Milliseconds a step against what grows, both on logarithmic scales; the thin line is proportional growth."""
+    """Milliseconds a step against what grows, both on logarithmic scales; a dashed line begins with the first series."""
     with _figure(file, len(panels)) as all_axes:
         for axes, (label, lines) in zip(all_axes, panels.items(), strict=True):
             for (name, points), (colour, marker) in zip(lines.items(), (LOOKS["slerp"], ("#888888", "")), strict=True):
                 axes.plot(*zip(*points, strict=True), label=name, color=colour, marker=marker, markersize=5)
             (x, y), (last, _) = next(iter(lines.values()))[0], next(iter(lines.values()))[-1]
-            axes.plot([x, last], [y, y * last / x], color="#CCCCCC", linewidth=0.8, linestyle="--", zorder=0)
+            axes.plot(
+                [x, last], [y, y * last / x], "--", label="proportional", color="#BBBBBB", linewidth=0.8, zorder=0
+            )
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
