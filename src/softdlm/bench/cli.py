@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +33,6 @@ def bench(
     from softdlm.report.tables import print_titled
 
     place, screen = find_device(device), Screen()
-    busy = os.getloadavg()[0]
-    if place.type == "cpu" and busy > 0.75 * (os.cpu_count() or 1):
-        screen.say(f"this machine is busy (load {busy:.1f} on {os.cpu_count()} cores): times will tell little")
     names = shape.split(",") if shape else GPU_SHAPES if place.type == "cuda" else ("builtin",)
     report = run(
         [find_shape(name.strip()) for name in names],
@@ -51,7 +47,8 @@ def bench(
     if screen.terminal:
         screen.show("")
     if verdicts := report.verdicts():
-        print_titled(f"{report.conditions['device']}, {report.conditions['dtype']}", verdicts)
+        title = "{device}, {dtype}, load before {load before}".format(**report.conditions)
+        print_titled(title, verdicts)
     unfinished = [each for each in report.outcomes if each.status != "measured"]
     for each in unfinished:
         print(f"{each.shape}, {each.part}: {each.status}: {(each.error or '').splitlines()[0]}")

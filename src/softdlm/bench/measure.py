@@ -105,9 +105,7 @@ def allocations(work: Call) -> Allocation:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    torch.cuda.memory._record_memory_history(
-        "all", context=None, stacks="python", max_entries=2**20, clear_history=True
-    )
+    torch.cuda.memory._record_memory_history("all", context=None, stacks="python", clear_history=True)
     try:
         work()
         torch.cuda.synchronize()

@@ -145,7 +145,7 @@ def conditions(
         "device": name_of(device),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
-        "load before": round(os.getloadavg()[0], 2),
+        "load before": load(device),
         "dtype": str(dtype).removeprefix("torch."),
         "engine": engine,
         "kernels": os.environ.get("SOFTDLM_KERNELS", "auto"),
@@ -155,6 +155,12 @@ def conditions(
         "seconds": seconds,
         **{shape.name: str(shape.sizes) for shape in shapes},
     }
+
+
+def load(device: torch.device) -> str:
+    busy = os.getloadavg()[0]
+    crowded = device.type == "cpu" and busy > 0.75 * (os.cpu_count() or 1)
+    return f"{busy:.2f}{' (busy: these times tell little)' if crowded else ''}"
 
 
 def installed(package: str) -> str | None:
