@@ -4,6 +4,7 @@ import builtins
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -84,10 +85,10 @@ def test_an_unknown_ending_and_a_missing_library_say_what_to_do(
 def test_growth_stands_beside_its_floor_and_a_line_of_proportion(tmp_path: Path, drawn: list[Figure]) -> None:
     panels = {"batch": {"step": [(1, 10.0), (8, 40.0)], "floor": [(1, 8.0), (8, 20.0)]}}
     growth_curves(panels, tmp_path / "growth.svg", title="a shape")
-    found = {str(line.get_label()): [tuple(xy) for xy in line.get_xydata()] for line in drawn[0].axes[0].lines}
+    found = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in drawn[0].axes[0].lines}
     assert found == {
-        "step": [(1, 10), (8, 40)],
-        "floor": [(1, 8), (8, 20)],
-        "proportional": [(1, 10), (8, 80)],
+        "step": [[1, 10], [8, 40]],
+        "floor": [[1, 8], [8, 20]],
+        "proportional": [[1, 10], [8, 80]],
     }
     assert (drawn[0].axes[0].get_xscale(), drawn[0].axes[0].get_yscale()) == ("log", "log")

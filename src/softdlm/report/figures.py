@@ -87,7 +87,7 @@ def curves(panels: Mapping[str, Series], file: Path, *, xlabels: Sequence[str], 
 
 
 def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -> None:
-    """Milliseconds a step against what grows, both on logarithmic scales; a dashed line begins with the first series."""
+    """Milliseconds a step against what grows, both on logarithmic scales; the dashed line doubles with it."""
     with _figure(file, len(panels)) as all_axes:
         for axes, (label, lines) in zip(all_axes, panels.items(), strict=True):
             for (name, points), (colour, marker) in zip(lines.items(), (LOOKS["slerp"], ("#888888", "")), strict=True):
