@@ -26,27 +26,12 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import softdlm  # noqa: E402
+from softdlm.bench.shapes import LLADA_8B  # noqa: E402
 from softdlm.models import llada  # noqa: E402
 from softdlm.models.family import setting  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 IDS: dict[str, dict[str, Any]] = {"llada": {"eos_ids": [181, 190]}, "dream": {}, "llada2": {"mask_id": 155}}
-LLADA_8B = {
-    "model_type": "llada",
-    "d_model": 4096,
-    "n_layers": 32,
-    "n_heads": 32,
-    "n_kv_heads": 32,
-    "mlp_hidden_size": 12288,
-    "vocab_size": 126464,
-    "embedding_size": 126464,
-    "weight_tying": False,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 500000.0,
-    "max_sequence_length": 4096,
-    "mask_token_id": 126336,
-    "eos_token_id": 126081,
-}
 
 
 def logit_differences(family: str, dtype: torch.dtype) -> dict[str, float]:

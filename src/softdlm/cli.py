@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softdlm.analysis.cli import app as analyze
+from softdlm.bench.cli import bench
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.evaluate.cli import evaluate, results
 from softdlm.options import (
@@ -210,6 +211,7 @@ def doctor(as_json: Json = False) -> None:
     print_rows(report["models"])
 
 
+app.command()(bench)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(results)

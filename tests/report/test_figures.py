@@ -4,11 +4,12 @@ import builtins
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from softdlm.errors import UsageError
-from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
+from softdlm.report.figures import Point, accuracy_against_passes, curves, growth_curves, shares
 
 SERIES = {
     "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
@@ -105,3 +106,15 @@ def test_shares_are_bars_with_the_mixed_answers_hatched(tmp_path: Path, drawn: l
     bars = drawn[0].axes[0].patches
     assert [bar.get_width() for bar in bars] == [0.5, 0.2, 0.0, 0.3]  # type: ignore[attr-defined]
     assert [bool(bar.get_hatch()) for bar in bars] == [False, True, True, False]
+
+
+def test_growth_stands_beside_its_floor_and_a_line_of_proportion(tmp_path: Path, drawn: list[Figure]) -> None:
+    panels = {"batch": {"step": [(1, 10.0), (8, 40.0)], "floor": [(1, 8.0), (8, 20.0)]}}
+    growth_curves(panels, tmp_path / "growth.svg", title="a shape")
+    found = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in drawn[0].axes[0].lines}
+    assert found == {
+        "step": [[1, 10], [8, 40]],
+        "floor": [[1, 8], [8, 20]],
+        "proportional": [[1, 10], [8, 80]],
+    }
+    assert (drawn[0].axes[0].get_xscale(), drawn[0].axes[0].get_yscale()) == ("log", "log")

@@ -24,20 +24,36 @@ def build(
     family: Family, config: Mapping[str, Any], folder: Path, dtype: torch.dtype, device: torch.device
 ) -> nn.Module:
     """The family's network with the folder's weights: one copy on the device, plus one tensor in passing."""
-    with torch.device("meta"):
-        network = family.network(config)
-    shards = checkpoint_files(folder)
-    blank = network.state_dict()
-    expected = {weight.name: weight for weight in family.weights(config)}
+    shards, network = checkpoint_files(folder), skeleton(family, config)
+    expected, blank = {weight.name: weight for weight in family.weights(config)}, network.state_dict()
     check(shards, {name: _shape(weight, blank) for name, weight in expected.items()})
-    loaded = {
-        name: torch.empty(value.shape, dtype=_dtype(name, dtype, family), device=device)
-        for name, value in blank.items()
-        if name in {part.parameter for weight in expected.values() for part in weight.parts}
-    }
+    loaded = room(family, config, network, dtype, device)
     for shard in shards:
         _stream(shard, expected, loaded)
-    network.load_state_dict(loaded, assign=True, strict=False)
+    return assemble(network, loaded, device)
+
+
+def skeleton(family: Family, config: Mapping[str, Any]) -> nn.Module:
+    """The family's network without weights."""
+    with torch.device("meta"):
+        return family.network(config)
+
+
+def room(
+    family: Family, config: Mapping[str, Any], network: nn.Module, dtype: torch.dtype, device: torch.device
+) -> dict[str, Tensor]:
+    """Uninitialised memory on the device for every parameter that a checkpoint fills."""
+    filled = {part.parameter for weight in family.weights(config) for part in weight.parts}
+    return {
+        name: torch.empty(value.shape, dtype=_dtype(name, dtype, family), device=device)
+        for name, value in network.state_dict().items()
+        if name in filled
+    }
+
+
+def assemble(network: Any, weights: Mapping[str, Tensor], device: torch.device) -> nn.Module:
+    """A skeleton with its weights in place."""
+    network.load_state_dict(weights, assign=True, strict=False)
     network.tie_weights()
     rotary = type(network.model.rotary_emb)
     network.model.rotary_emb = rotary(network.config).to(device)  # its buffers are not in any checkpoint

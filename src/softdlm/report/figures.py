@@ -43,6 +43,8 @@ class Point(NamedTuple):
     high: float
 
 
+Lines = Mapping[str, Sequence[tuple[float, float]]]
+"""x and y by the name in the legend."""
 Series = Mapping[str, Sequence[Point]]
 """Points by the name in the legend: a method, or "method, variant"."""
 
@@ -124,6 +126,24 @@ def shares(
             axes.set(title=title, xlabel="probability", xlim=(0, 1.3 * max(map(max, panels.values()))))
             axes.grid(visible=False, axis="y")
         all_axes[0].invert_yaxis()
+
+
+def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -> None:
+    """Milliseconds a step against what grows, both on logarithmic scales; the dashed line doubles with it."""
+    with _figure(file, len(panels)) as all_axes:
+        for axes, (label, lines) in zip(all_axes, panels.items(), strict=True):
+            for (name, points), (colour, marker) in zip(lines.items(), (LOOKS["slerp"], ("#888888", "")), strict=True):
+                axes.plot(*zip(*points, strict=True), label=name, color=colour, marker=marker, markersize=5)
+            (x, y), (last, _) = next(iter(lines.values()))[0], next(iter(lines.values()))[-1]
+            axes.plot(
+                [x, last], [y, y * last / x], "--", label="proportional", color="#BBBBBB", linewidth=0.8, zorder=0
+            )
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set(xlabel=label)
+        all_axes[0].set(ylabel="ms a step", title=title)
+        all_axes[-1].legend(loc="best")
 
 
 def _band(axes: Any, held: Point | None, label: str | None = None) -> None:

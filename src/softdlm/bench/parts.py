@@ -1,0 +1,199 @@
+"""The parts of a bench: each measures one thing by itself, so that one that fails leaves the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from softdlm.bench.growth import growth
+from softdlm.bench.measure import allocations, interleave, sample
+from softdlm.bench.problems import problems
+from softdlm.bench.reference import plain_loop
+from softdlm.bench.shapes import SHAPES, build_model
+from softdlm.bench.subject import Bench, Found, NotHere, Row
+from softdlm.bench.targets import Check
+from softdlm.bench.work import Decode, prompts
+from softdlm.models.denoiser import NetworkDenoiser
+
+
+def ceilings(bench: Bench) -> Found:
+    """The device's rates, and the floors that follow from them."""
+    (found, rows), decode = bench.measured, bench.decode
+    cached = replace(decode, block=bench.sizes.block, cache="dual")
+    for name, work in {"whole canvas": decode.works()[0], "dual-cache step": cached.works()[1]}.items():
+        parts = found.parts(bench.geometry, work)
+        split = ", ".join(f"{part} {1e3 * value:.3g}" for part, value in parts.items())
+        bound = found.bound(bench.geometry, work)
+        rows = [*rows, {"ceiling": f"floor of a pass: {name} ({bound}: {split})", "ms": 1e3 * sum(parts.values())}]
+    note = (
+        "A floor is the sum over matrix products, attention and LM head, each the longer of its operations at the best "
+        "rate above and its bytes (weights, keys and values, each read once) at the copy's bandwidth."
+    )
+    return Found(rows, notes=[note])
+
+
+def identical(bench: Bench) -> Found:
+    """A small network of the family in float32: our tokens are the plain loop's."""
+    small = build_model(SHAPES[bench.shape.tiny], bench.model.device, torch.float32)
+    rows = []
+    for rate in (2, 3, 4):
+        decode = Decode(24, 32, rate, batch=4)
+        ours = [answer.canvas_ids for answer in decode.run(small, bench.engine)]
+        theirs = [plain_loop(small, each, 32, rate, precision=torch.float64) for each in prompts(small, 4, 24)]
+        same = sum(mine == other.ids for mine, other in zip(ours, theirs, strict=True))
+        rows.append({"tokens a step": rate, "decodes": len(ours), "identical": same})
+    share = 100 * sum(row["identical"] for row in rows) / sum(row["decodes"] for row in rows)
+    return Found(rows, [Check("identical", share)])
+
+
+def memory(bench: Bench) -> Found:
+    """What the allocator gave out beyond weights, keys and values, one row, soft tokens on."""
+    if bench.model.device.type != "cuda":
+        raise NotHere("only a GPU's allocator keeps a record")
+    table = bench.sizes.new * bench.geometry.vocabulary * 4
+    whole = replace(bench.decode, method="slerp").ending(bench.sizes.new, bench.sizes.new // 8)
+    rows = []
+    for decode in (whole, replace(whole, block=bench.sizes.block, cache="dual", rate=bench.sizes.rates[0])):
+        kept = bench.geometry.memory_bytes(1, decode.length) if decode.cache else 0
+        taken = allocations(partial(decode.run, fresh(bench.model), bench.engine))
+        rows.append(
+            {
+                "decode": decode.cache or "no cache",
+                "keys and values, GiB": kept / 2**30,
+                "beyond them, GiB": (taken.peak - kept) / 2**30,
+                "largest allocation, MiB": taken.largest / 2**20,
+                "rows x vocabulary in float32, MiB": table / 2**20,
+            }
+        )
+    own = [row["largest allocation, MiB"] for row in rows]
+    beyond = max(row["beyond them, GiB"] for row in rows)
+    return Found(rows, [Check("memory", beyond), Check("allocation", max(own) * 2**20 / table)])
+
+
+def fresh(model: NetworkDenoiser) -> NetworkDenoiser:
+    """The same network in a denoiser that keeps nothing of earlier decodes."""
+    return type(model)(
+        model.network,
+        attention=model.attention,
+        mask_id=model.mask_id,
+        eos_ids=model.eos_ids,
+        max_length=model.max_length,
+        source=model.source,
+    )
+
+
+def feedback(bench: Bench) -> Found:
+    """What soft tokens cost: SLERP and vanilla in turn."""
+    whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
+    methods = {name: replace(whole, method=name) for name in ("vanilla", "slerp")}
+    bench.say("whole canvas, vanilla and SLERP in turn")
+    calls = {name: bench.call(decode) for name, decode in methods.items()}
+    times = interleave(calls, bench.model.device, bench.sizes.repeats, bench.clock)
+    rows = [{"method": name, "decode": "no cache"} | bench.row(methods[name], times[name]) for name in methods]
+    checks = [Check("feedback", _more(times["vanilla"].median, times["slerp"].median))]
+    if bench.model.blocks_from_zero:
+        return Found(rows, checks)
+    steps = {name: cached_step(bench, replace(bench.decode, cache="dual", method=name)) for name in methods}
+    rows += [{"method": name, "decode": "dual-cache step"} | row for name, row in steps.items()]
+    pace = {name: row["ms a pass"] for name, row in steps.items()}
+    return Found(rows, [*checks, Check("feedback cached", _more(pace["vanilla"], pace["slerp"]))])
+
+
+def _more(vanilla: float, slerp: float) -> float:
+    return 100 * (slerp / vanilla - 1)
+
+
+def cached_step(bench: Bench, decode: Decode) -> Row:
+    """A pass that is no refresh, from two decodes of one block that differ in the number of passes only."""
+    block = bench.sizes.block
+    decode = replace(decode, block=block)
+    slow, quick = decode.ending(block, 1), decode.ending(block, bench.sizes.rates[-1])
+    bench.say(f"steps of {slow}")
+    calls = {"slow": bench.call(slow), "quick": bench.call(quick)}
+    times = interleave(calls, bench.model.device, 2 * bench.sizes.repeats, bench.clock)
+    more = len(slow.works()) - len(quick.works())
+    step = (times["slow"].median - times["quick"].median) / more
+    floor = bench.floor(slow, skip=1) / (len(slow.works()) - 1)
+    return {
+        "tokens/s": None,
+        "passes": more,
+        "ms a pass": 1e3 * step,
+        "floor, ms": 1e3 * floor,
+        "x floor": step / floor,
+        "spread, %": 100 * times["slow"].spread,
+        "runs": len(times["slow"].seconds),
+        "first run, s": times["slow"].first,
+    }
+
+
+def whole(bench: Bench) -> Found:
+    """The whole canvas at every pass, beside the plain loop on the same network."""
+    decode, device = bench.decode, bench.model.device
+    (prompt,) = prompts(bench.model, 1, decode.prompt)
+    times = {"ours": bench.time(decode, 2)}
+    plain_loop(bench.model, prompt, decode.new, decode.new, precision=torch.float64)  # one pass, to wake it up
+    for name, precision in {"plain loop": None, "plain loop, float64 softmax": torch.float64}.items():
+        bench.say(name)
+        loop = partial(plain_loop, bench.model, prompt, decode.new, decode.rate, precision=precision)
+        times[name] = sample(loop, device, 1, bench.clock, warm=False)
+    rows: list[Row] = [{"loop": name} | bench.row(decode, each) for name, each in times.items()]
+    ours = rows[0]
+    checks = [
+        Check("whole floor", ours["x floor"], decode),
+        Check("whole gain", ours["tokens/s"] / rows[1]["tokens/s"]),
+    ]
+    if bench.geometry.routed:
+        checks.append(Check("whole step", ours["ms a pass"], decode))
+    return Found(rows, checks)
+
+
+def caches(bench: Bench) -> Found:
+    """Whole decodes with a cache, and the steps between refreshes by themselves."""
+    second = bench.sizes.rates[1]
+    dual = replace(bench.decode, block=bench.sizes.block, cache="dual")
+    decodes = {
+        "dual first": dual,
+        "dual second": replace(dual, rate=second),
+        "prefix first": replace(dual, cache="prefix"),
+        "": replace(dual, method="slerp"),
+    }
+    rows, checks = [], []
+    for target, decode in decodes.items():
+        row = bench.row(decode, bench.time(decode, 3))
+        rows.append({"cache": decode.cache, "tokens a step": decode.rate, "method": decode.method} | row)
+        checks += [Check(target, row["tokens/s"], decode)] if target else []
+    step = cached_step(bench, dual)
+    rows.append({"cache": "dual", "tokens a step": "a step between refreshes", "method": "vanilla"} | step)
+    return Found(rows, [Check("cached floor", step["x floor"], dual), *checks])
+
+
+def refresh(bench: Bench) -> Found:
+    """Larger blocks refresh less often, and a step computes more."""
+    rows = []
+    blocks = [block for times in (1, 2, 4, 8) if (block := times * bench.sizes.block) <= bench.sizes.new]
+    for block in blocks:
+        for rate in bench.sizes.rates:
+            decode = replace(bench.decode, rate=rate, block=block, cache="dual")
+            rows.append({"block": block, "tokens a step": rate} | bench.row(decode, bench.time(decode, 1)))
+    return Found(rows, notes=["What a larger block costs in accuracy is in benchmarks/caches.py, not here."])
+
+
+def batches(bench: Bench) -> Found:
+    """Many rows with the dual cache: refreshes come near the compute floor, steps leave the memory floor."""
+    rows, worst = [], None
+    for batch in bench.sizes.batches:
+        new = bench.sizes.batch_new
+        decode = replace(bench.decode, new=new, block=bench.sizes.block, cache="dual", batch=batch)
+        rows.append({"batch": batch} | bench.row(decode, bench.time(decode, 1)))
+        if worst is None or rows[-1]["x floor"] > worst.value:
+            worst = Check("batches", rows[-1]["x floor"], decode)
+    return Found(rows, [worst] if worst else [])
+
+
+PARTS: dict[str, Callable[[Bench], Found]] = {
+    part.__name__: part
+    for part in (ceilings, identical, memory, feedback, whole, caches, refresh, batches, problems, growth)
+}

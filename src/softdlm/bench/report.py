@@ -1,0 +1,152 @@
+"""A bench on disk: JSON with everything, Markdown to be read, a figure of how cost grows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from softdlm.bench.targets import TARGETS
+from softdlm.errors import UsageError
+from softdlm.report.figures import Lines, growth_curves
+from softdlm.report.tables import markdown
+
+Status = Literal["measured", "failed", "not here", "no time"]
+
+
+@dataclass
+class Outcome:
+    """One part of one shape."""
+
+    shape: str
+    part: str
+    status: Status
+    seconds: float = 0.0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    profiles: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+def verdict_row(target: str, value: float, shape: str, device: str) -> dict[str, Any]:
+    """What was measured and, where the target speaks of this shape and device, how that compares."""
+    asked = TARGETS[target]
+    speaks = asked.speaks_of(shape, device)
+    return {
+        "what": asked.what,
+        "measured": value,
+        "unit": asked.unit,
+        "asked": str(asked) if speaks else None,
+        "verdict": asked.verdict(value) if speaks else None,
+    }
+
+
+@dataclass
+class Report:
+    """Rewritten after every part, so that a run cut off has what it measured."""
+
+    stem: Path
+    conditions: dict[str, Any]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def markdown_file(self) -> Path:
+        return self.stem.with_suffix(".md")
+
+    def add(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.write()
+
+    def write(self) -> None:
+        self.stem.parent.mkdir(parents=True, exist_ok=True)
+        notes = self._draw()
+        content = {"conditions": self.conditions, "parts": [asdict(outcome) for outcome in self.outcomes]}
+        self.stem.with_suffix(".json").write_text(json.dumps(rounded(content), indent=1) + "\n")
+        self.markdown_file.write_text(self.markdown() + "".join(f"\n{note}\n" for note in notes))
+
+    def verdicts(self) -> list[dict[str, str]]:
+        """To be read: the value with its unit, a dash where nothing was asked of this shape on this device."""
+        return [
+            {"shape": each.shape, "what": row["what"], "measured": f"{_words(row['measured'])} {row['unit']}".rstrip()}
+            | legible({"asked": row["asked"], "verdict": row["verdict"]})
+            for each in self.outcomes
+            for row in each.verdicts
+        ]
+
+    def _draw(self) -> list[str]:
+        """The figures, as lines of Markdown."""
+        lines = []
+        for outcome in self.outcomes:
+            if outcome.part == "growth" and outcome.rows:
+                file = self.stem.with_name(f"{self.stem.name}-{outcome.shape}-growth.svg")
+                try:
+                    growth_curves(growth_panels(outcome.rows), file, title=outcome.shape)
+                    lines.append(f"![how a step grows, {outcome.shape}]({file.name})")
+                except UsageError as error:
+                    lines.append(f"The figure of {outcome.shape}'s growth was not drawn: {error}")
+        return lines
+
+    def markdown(self) -> str:
+        told = [f"# softdlm bench, {self.conditions['date']}, {self.conditions['device']}\n"]
+        told.append(markdown([{"condition": name, "value": value} for name, value in self.conditions.items()]))
+        if verdicts := self.verdicts():
+            told += ["## Asked and measured\n", markdown(verdicts)]
+        told += [section(outcome) for outcome in self.outcomes]
+        return "\n".join(told)
+
+
+def section(outcome: Outcome) -> str:
+    lines = [f"## {outcome.shape}: {outcome.part}\n"]
+    if outcome.status != "measured":
+        first, *trace = (outcome.error or "").splitlines()
+        lines.append(f"{outcome.status}: {first}\n")
+        lines += ["```", *trace, "```\n"] if trace else []
+    if outcome.rows:
+        names = list(dict.fromkeys(name for row in outcome.rows for name in row))
+        lines.append(markdown([legible({name: row.get(name) for name in names}) for row in outcome.rows]))
+    for name, rows in outcome.profiles.items():
+        lines += [f"Where the time goes, {name}:\n", markdown([legible(row) for row in rows])]
+    return "\n".join([*lines, *(f"{note}\n" for note in outcome.notes), f"{outcome.seconds:.1f} s.\n"])
+
+
+def growth_panels(rows: Sequence[Mapping[str, Any]]) -> dict[str, Lines]:
+    """Step and floor by axis."""
+    panels: dict[str, Lines] = {}
+    for axis in dict.fromkeys(row["axis"] for row in rows):
+        mine = [row for row in rows if row["axis"] == axis]
+        panels[axis] = {
+            name: [(row["size"], row[column]) for row in mine]
+            for name, column in {"step": "ms a pass", "floor": "floor, ms"}.items()
+        }
+    return panels
+
+
+def legible(row: Mapping[str, Any]) -> dict[str, str]:
+    """Three or four digits, a dash for what there is not."""
+    return {name: _words(value) for name, value in row.items()}
+
+
+def _words(value: Any) -> str:
+    if value is None:
+        return "—"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def rounded(value: Any) -> Any:
+    """Six digits are more than any of this is good for."""
+    if isinstance(value, Mapping):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def free_stem(folder: Path, name: str) -> Path:
+    """A name that no file has yet: a run never overwrites another."""
+    numbers = [name, *(f"{name}-{number}" for number in range(2, 1000))]
+    return next(folder / each for each in numbers if not (folder / f"{each}.json").exists())

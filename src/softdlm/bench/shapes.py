@@ -1,0 +1,180 @@
+"""What is measured: networks of the published sizes with random weights, smaller ones, and the built-in model.
+
+Speed depends on shapes, not on what was learned, so no checkpoint is needed: the weights are drawn on the device, in
+the family's own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from softdlm.errors import UsageError
+from softdlm.models.denoiser import NetworkDenoiser, Source
+from softdlm.models.load import find_family, load
+from softdlm.models.weights import assemble, room, skeleton
+
+LLADA_8B: dict[str, Any] = {
+    "model_type": "llada",
+    "d_model": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 32,
+    "mlp_hidden_size": 12288,
+    "vocab_size": 126464,
+    "embedding_size": 126464,
+    "weight_tying": False,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "max_sequence_length": 4096,
+    "mask_token_id": 126336,
+    "eos_token_id": 126081,
+}
+DREAM_7B: dict[str, Any] = {
+    "model_type": "Dream",
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000.0,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "mask_token_id": 151666,
+    "eos_token_id": 151643,
+}
+LLADA2_MINI: dict[str, Any] = {
+    "model_type": "llada2_moe",
+    "hidden_size": 2048,
+    "num_hidden_layers": 20,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 5120,
+    "first_k_dense_replace": 1,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "num_shared_experts": 1,
+    "n_group": 8,
+    "topk_group": 4,
+    "routed_scaling_factor": 2.5,
+    "norm_topk_prob": True,
+    "rope_theta": 600000,
+    "partial_rotary_factor": 0.5,
+    "max_position_embeddings": 16384,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": 157184,
+    "tie_word_embeddings": False,
+    "mask_token_id": 156895,
+    "eos_token_id": 156892,
+}
+_SMALL = {"vocab_size": 256, "mask_token_id": 250, "eos_token_id": 251}
+_NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+_TINY: dict[str, dict[str, Any]] = {
+    "tiny-llada": LLADA_8B
+    | _SMALL
+    | {"d_model": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48, "embedding_size": 256},
+    "tiny-dream": DREAM_7B | _SMALL | _NARROW | {"intermediate_size": 48},
+    "tiny-llada2": LLADA2_MINI
+    | _SMALL
+    | _NARROW
+    | {"head_dim": 8, "intermediate_size": 48, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    | {"n_group": 4, "topk_group": 2},
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The decodes that a shape is measured with."""
+
+    prompt: int = 1024
+    new: int = 512
+    block: int = 32
+    rates: tuple[int, ...] = (4, 8)
+    """Tokens a step."""
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    batch_new: int = 128
+    """New tokens while the batch grows: enough blocks for an average, few enough for 64 rows."""
+    lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    candidates: tuple[int, ...] = (1, 2, 4, 8, 16)
+    growth_new: int = 128
+    repeats: int = 5
+    items: int = 16
+    """Problems, for the built-in model."""
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
+            for name, value in vars(self).items()
+        )
+
+
+SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
+TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
+DENSE = ("ceilings", "identical", "memory", "feedback", "whole", "caches", "refresh", "batches", "growth")
+MIXTURE = ("ceilings", "identical", "feedback", "whole", "growth")
+"""Without caches: what a pass of block-causal attention sees depends on its block, which floors do not count yet."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A network to measure, and what of it."""
+
+    name: str
+    config: Mapping[str, Any] | None
+    """As in a checkpoint's config.json; None is the built-in model."""
+    sizes: Sizes = Sizes()
+    parts: tuple[str, ...] = DENSE
+    tiny: str = "tiny-llada"
+    """A small network of the same family."""
+
+
+SHAPES: dict[str, Shape] = {
+    shape.name: shape
+    for shape in (
+        Shape("llada-8b", LLADA_8B),
+        Shape("dream-7b", DREAM_7B, parts=tuple(part for part in DENSE if part != "batches"), tiny="tiny-dream"),
+        Shape("llada2-mini", LLADA2_MINI, parts=MIXTURE, tiny="tiny-llada2"),
+        Shape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "problems", "growth")),
+        *(
+            Shape(name, config, TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
+            for name, config in _TINY.items()
+        ),
+    )
+}
+GPU_SHAPES = ("llada-8b", "dream-7b", "llada2-mini")
+
+
+def find_shape(name: str) -> Shape:
+    if name not in SHAPES:
+        raise UsageError(f"unknown shape {name!r}; known are {', '.join(SHAPES)}")
+    return SHAPES[name]
+
+
+def build_model(shape: Shape, device: torch.device, dtype: torch.dtype) -> NetworkDenoiser:
+    """The shape's network on the device; random weights are the same at every call."""
+    if shape.config is None:
+        return load("builtin", device=device, dtype=dtype)  # type: ignore[return-value]
+    family = find_family(shape.config, Path(shape.name))
+    network = skeleton(family, shape.config)
+    weights = room(family, shape.config, network, dtype, device)
+    source = torch.Generator(device).manual_seed(0)
+    for name, value in weights.items():
+        if value.ndim > 1:
+            value.normal_(0, value.shape[-1] ** -0.5, generator=source)
+        else:
+            value.fill_(0 if name.endswith("bias") else 1)
+    return family.denoiser(
+        assemble(network, weights, device),
+        mask_id=shape.config["mask_token_id"],
+        eos_ids=[shape.config["eos_token_id"]],
+        max_length=family.max_length(shape.config),
+        source=Source(shape.name, family.name),
+    )

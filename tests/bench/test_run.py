@@ -1,0 +1,160 @@
+"""A whole bench on tiny networks, as a person meets it; what fails, fails alone."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from softdlm import cli
+from softdlm.bench import problems, run
+from softdlm.bench.measure import Clock
+from softdlm.bench.problems import Setting, measure_setting
+from softdlm.bench.shapes import SHAPES, build_model
+from softdlm.bench.subject import Bench, Found
+from softdlm.bench.work import Decode
+from tests import test_cli
+
+CPU = torch.device("cpu")
+SOURCE = str(Path(run.__file__).parents[2])
+
+
+def bench(names: str, out: Path, **options: Any) -> dict[str, Any]:
+    report = run.bench([SHAPES[name] for name in names.split()], CPU, torch.float32, out, **options)
+    return {outcome.part: outcome for outcome in report.outcomes}
+
+
+@pytest.mark.parametrize(
+    ("shape", "only"),
+    [("tiny-dream", ["identical", "whole", "caches"]), ("tiny-llada2", ["identical", "whole"])],
+)
+def test_parts_of_the_other_families(shape: str, only: list[str], tmp_path: Path) -> None:
+    told: list[str] = []
+    outcomes = bench(shape, tmp_path, only=only, say=told.append)
+    assert {name: each.status for name, each in outcomes.items()} == dict.fromkeys(only, "measured")
+    whole = {row["loop"]: row for row in outcomes["whole"].rows}
+    assert len(whole) == 3
+    for row in whole.values():
+        assert row["tokens/s"] == pytest.approx(1e3 * 4 / row["ms a pass"])
+        assert row["x floor"] == pytest.approx(row["ms a pass"] / row["floor, ms"])
+    same = [row for row in outcomes["identical"].verdicts if row["measured"] == 100]
+    assert len(same) == 1
+    assert any(shape in text for text in told)
+
+
+def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
+    done = test_cli.run(
+        "bench",
+        "--shape",
+        "tiny-llada",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path),
+        OMP_NUM_THREADS="1",
+        PYTHONPATH=SOURCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "dual-cache step" in done.stdout
+    assert "USDT" not in done.stderr
+    (file,) = tmp_path.glob("*.json")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-bench-cpu.json", file.name)
+    content = json.loads(file.read_text())
+    assert {part["part"]: part["status"] for part in content["parts"]} == {
+        part: "not here" if part == "memory" else "measured" for part in SHAPES["tiny-llada"].parts
+    }
+    assert {"date", "device", "dtype", "torch", "threads", "engine", "load before"} <= set(content["conditions"])
+    markdown = file.with_suffix(".md").read_text()
+    for heading in SHAPES["tiny-llada"].parts:
+        assert f"## tiny-llada: {heading}\n" in markdown
+    assert "Where the time goes" in markdown
+    assert (tmp_path / file.name.replace(".json", "-tiny-llada-growth.svg")).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shape", "gpt-5"], "unknown shape 'gpt-5'; known are llada-8b"),
+        (["--shape", "tiny-llada", "--only", "magic"], "no part magic here; there are ceilings"),
+        (["--shape", "tiny-llada", "--device", "cuda"], "sees no GPU"),
+    ],
+)
+def test_usage_errors_are_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    monkeypatch.setattr("sys.argv", ["softdlm", "bench", *words, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message in told
+    assert len(told.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(subject: Bench) -> Found:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setitem(run.PARTS, "identical", broken)
+    outcomes = bench("tiny-llada", tmp_path, only=["identical", "memory", "ceilings"])
+    assert [each.status for each in outcomes.values()] == ["measured", "failed", "not here"]
+    assert "no luck" in outcomes["identical"].error
+    assert "\nfailed: RuntimeError: no luck\n\n```\nTraceback" in next(tmp_path.glob("*.md")).read_text()
+
+
+def test_the_command_ends_with_1_where_a_part_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    def broken(subject: Bench) -> Found:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setitem(run.PARTS, "identical", broken)
+    words = ["bench", "--shape", "tiny-llada", "--device", "cpu", "--only", "identical", "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 1
+    assert "tiny-llada, identical: failed: RuntimeError: no luck" in done.stdout
+
+
+def test_time_that_is_over_is_told_for_every_part_left(tmp_path: Path) -> None:
+    outcomes = bench("tiny-llada", tmp_path, only=["identical", "whole"], seconds=0)
+    assert [each.status for each in outcomes.values()] == ["no time", "no time"]
+
+
+def test_a_network_that_cannot_be_made_is_one_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(run, "build_model", fail)
+    assert bench("tiny-llada tiny-dream", tmp_path)["network"].status == "failed"
+
+
+def test_a_missed_target_is_profiled_over_a_few_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "name_of", lambda device: "NVIDIA H200")
+    monkeypatch.setitem(SHAPES, "llada-8b", replace(SHAPES["tiny-llada"], name="llada-8b"))
+    whole = bench("llada-8b", tmp_path, only=["whole"])["whole"]
+    floor = next(row for row in whole.verdicts if row["unit"] == "x the floor")
+    assert floor["verdict"].startswith("missed by")
+    (profiled,) = whole.profiles
+    assert profiled == "12 + 32 tokens, 4 a step, no cache, vanilla"
+    assert run.few_passes(Decode(1024, 512, 4)) == Decode(1504, 32, 4)
+    assert run.few_passes(Decode(1024, 512, 4, 32, "dual")) == Decode(1504, 32, 4, 32, "dual")
+
+
+def test_problems_give_the_plain_loops_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Bench(SHAPES["builtin"], build_model(SHAPES["builtin"], CPU, torch.float32), "auto", Clock(60))
+    row = measure_setting(subject, Setting("mini-math", 32, 32), 2)
+    assert (row["problems"], row["same text"]) == (2, 2)
+    assert row["passes"] <= row["plain passes"] == 2
+    assert row["gain"] == pytest.approx(row["problems/s"] / row["plain problems/s"])
+    monkeypatch.setattr(problems, "SETTINGS", [Setting("mini-math", 32, None)] * 2)
+    monkeypatch.setattr(problems, "BATCH", 1)
+    subject.clock.seconds = 0
+    found = problems.problems(Bench(SHAPES["builtin"], subject.model, "auto", Clock(0)))
+    assert len(found.rows) == 1
+    assert "No time was left" in found.notes[0]
