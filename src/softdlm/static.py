@@ -1,7 +1,7 @@
 """Passes of fixed shape: what `decode.passes` does, without its questions to the device.
 
 The state lies in buffers that every pass reads and writes, so on a GPU a pass is captured once per shape as a CUDA
-graph and replayed. Each pass leaves a census, four numbers a row: all that the host reads. It tells which rows go on
+graph and replayed. Each pass leaves a census, five numbers a row: all that the host reads. It tells which rows go on
 and how many positions are open at most, hence the shape of the next pass.
 
 With a cache there are passes over the whole canvas and passes over windows of it. A row whose block is closed waits,
@@ -51,6 +51,8 @@ class Row(NamedTuple):
     open: int = 0
     start: int = 0
     """Of its block, where it is midway."""
+    passes: int = 0
+    """That it has had."""
 
 
 @dataclass(frozen=True)
@@ -116,21 +118,24 @@ class Slots:
     def step(self) -> Step:
         """One pass. What it returns lies in buffers: the next pass overwrites it."""
         step = self.passes(self.shape)
+        before = self.rows
         self.rows = [Row(bool(running), bool(midway), *rest) for running, midway, *rest in self.census.tolist()]
+        if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
+            raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
         return step
 
     def stop(self, rows: Sequence[bool]) -> None:
         for index, stopped in enumerate(rows):
             if stopped and self.rows[index].running:
                 self.state.running[index] = False
-                self.rows[index] = Row()
+                self.rows[index] = Row(passes=self.rows[index].passes)
 
     def tell(self, row: int) -> Told:
         return Told(
             self.state.canvas.ids[row].tolist(),
             self.history.committed_in[row].tolist(),
             self.history.log_confidence[row].exp().tolist(),
-            int(self.state.clock.passes[row]) + 1,
+            self.rows[row].passes,
         )
 
     @property
@@ -166,7 +171,7 @@ def begin(plan: Plan, state: State, width: int | None) -> tuple[Outlook, Aim]:
 
 
 def end(
-    plan: Plan, state: State, view: Outlook, prediction: Prediction, history: History, census: Int[Tensor, "B 4"]
+    plan: Plan, state: State, view: Outlook, prediction: Prediction, history: History, census: Int[Tensor, "B 5"]
 ) -> Step:
     """What comes after it, except for the soft tokens: all is written to the buffers."""
     after, step = settle(plan, state, view, prediction.only(view.requested), 0)
@@ -178,11 +183,12 @@ def end(
     return step
 
 
-def count_rows(plan: Plan, state: State, step: Step) -> Int[Tensor, "B 4"]:
+def count_rows(plan: Plan, state: State, step: Step) -> Int[Tensor, "B 5"]:
     """The census: a `Row` for each."""
     midway = state.running & plan.caching.midway(state.clock, step.block_closed[:, None])
     left = (state.canvas.open & state.running).sum(1, keepdim=True)
-    return torch.cat([state.running, midway, left, state.clock.block_start], 1)
+    clock = state.clock
+    return torch.cat([state.running, midway, left, clock.block_start, clock.passes + 1], 1)
 
 
 class Passes:

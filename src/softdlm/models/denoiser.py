@@ -140,7 +140,7 @@ class NetworkDenoiser(Denoiser):
 
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
         self.network: Any = network.eval().requires_grad_(False)
-        self.body: Any = self.network.model
+        self.compiled_body: Any = None
         self.attention: Attention = attention
         super().__init__(self.network.get_input_embeddings().weight, **identity)
 
@@ -186,7 +186,8 @@ class NetworkDenoiser(Denoiser):
         return self._states(embeds, pattern, places, network_cache(memory, window))
 
     def _states(self, embeds: Tensor, pattern: Tensor | None, places: Tensor, cache: Any = None) -> Tensor:
-        states = self.body(
+        body = self.compiled_body or self.network.model
+        states = body(
             inputs_embeds=embeds,
             attention_mask=pattern,
             position_ids=places,
@@ -200,7 +201,7 @@ class NetworkDenoiser(Denoiser):
         from softdlm.models.compiled import compiled_body
 
         other = copy(self)
-        other.body = compiled_body(self.network.model, **compiler)
+        other.compiled_body = compiled_body(self.network.model, **compiler)
         return other
 
     def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
