@@ -72,8 +72,8 @@ def generate(
     tokens of a prompt do not depend on its batch. `requests` numbers the prompts, which draws are seeded by (their
     places by default). The trace keeps every commit, with record_candidates also the candidates at the positions
     still open. The engine decides how passes are run: "dynamic", "static" (shapes that do not change, on a GPU captured
-    in graphs), "compiled" (static, and the network's layers compiled), "auto" (static on a GPU where it can; not yet the
-    default, for graphs have not been tried on a GPU).
+    in graphs), "compiled" (static, and the network's layers compiled), "auto" (static on a GPU where it can; not
+    the default as long as graphs have not been tried on a GPU).
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
