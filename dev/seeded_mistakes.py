@@ -2055,13 +2055,6 @@ MISTAKES = [
         "tests/test_engine.py -k cancelled",
     ),
     Mistake(
-        "compiled: layers look alike",
-        "models/compiled.py",
-        "        alike.self_attn.layer_idx = 0\n",
-        "",
-        "tests/test_engine.py -k compiled",
-    ),
-    Mistake(
         "compiled: each layer has its own keys",
         "models/compiled.py",
         "past_key_values.layers[self.index]",
