@@ -28,6 +28,9 @@ class Setting(NamedTuple):
     rate: int
     block: int | None
 
+    def __str__(self) -> str:
+        return f"{self.task} at {self.rate} a step, {f'blocks of {self.block}' if self.block else 'whole canvas'}"
+
 
 SETTINGS = (
     Setting("mini-math", 1, None),
@@ -55,7 +58,7 @@ def problems(bench: Bench) -> Found:
     measure_setting(bench, Setting("mini-math", 32, None), BATCH)  # wakes both up
     for setting in SETTINGS:
         if found.rows and bench.clock.left <= 0:
-            left = ", ".join(map(str, SETTINGS[len(found.rows) :]))
+            left = "; ".join(map(str, SETTINGS[len(found.rows) :]))
             found.notes.append(f"No time was left for {left}.")
             break
         bench.say(str(setting))
