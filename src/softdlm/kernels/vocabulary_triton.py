@@ -37,8 +37,8 @@ _NO_ID = tl.constexpr(2**30)
 class Tuning:
     """How the scan is laid out on a GPU (benchmarks/kernels.py measures the choices)."""
 
-    tile: int = 4096
-    warps: int = 8
+    tile: int = 1024
+    warps: int = 2
     programs: int = 528
     """Programs wanted at least, four for each of the 132 multiprocessors of an H100 or H200."""
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import BOTH_WAYS, SIZES, Family, Weight, require, setting, settings
+from softdlm.models.family import SIZES, Family, Weight, both_ways, require, setting, settings
 
 USABLE_CONTEXT = 2048
 """Prompt and answer together, by the model's own README; config.json repeats the parent model's 131072."""
@@ -50,7 +50,7 @@ def network(config: Mapping[str, Any]) -> Any:
             rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
             tie_word_embeddings=bool(config.get("tie_word_embeddings")),
             **settings(config, *SIZES),
-            **BOTH_WAYS,
+            **both_ways(),
         )
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import BOTH_WAYS, Family, Weight, require, setting
+from softdlm.models.family import Family, Weight, both_ways, require, setting
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
@@ -58,7 +58,7 @@ def network(config: Mapping[str, Any]) -> Any:
             tie_word_embeddings=bool(config.get("weight_tying")),
             attention_bias=False,
             mlp_bias=False,
-            **BOTH_WAYS,
+            **both_ways(),
         )
     )
 

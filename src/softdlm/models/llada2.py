@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import BOTH_WAYS, SIZES, Family, Part, Weight, require, setting, settings
+from softdlm.models.family import SIZES, Family, Part, Weight, both_ways, require, setting, settings
 
 TRAINED_BLOCK = 32
 
@@ -76,7 +76,7 @@ def network(config: Mapping[str, Any]) -> Any:
             attention_bias=False,
             num_mtp_layers=0,
             **settings(config, *SIZES),
-            **BOTH_WAYS,
+            **both_ways(),
             **settings(config, "head_dim", "moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group"),
             **settings(config, "first_k_dense_replace", "routed_scaling_factor", "norm_topk_prob"),
         )
