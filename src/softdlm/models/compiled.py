@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from softdlm.models.joined import join
+
 Kind = TypeVar("Kind", bound=nn.Module)
 SHAPES = 256
 """Compilations of a function that are kept; torch's own limit is 8, after which it would stop compiling."""
@@ -37,6 +39,10 @@ class CompiledLayer(nn.Module):
         alike = twin(layer)
         alike.self_attn = twin(layer.self_attn)
         alike.self_attn.layer_idx = 0
+        join(alike.self_attn)
+        if hasattr(alike, "mlp"):
+            alike.mlp = twin(alike.mlp)
+            join(alike.mlp)
         self.index, self.run = index, compile_fixed(alike, **compiler)
 
     def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softdlm.models.attention import both_ways
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import SIZES, Family, Weight, both_ways, require, setting, settings
+from softdlm.models.family import SIZES, Family, Weight, require, setting, settings
 
 USABLE_CONTEXT = 2048
 """Prompt and answer together, by the model's own README; config.json repeats the parent model's 131072."""

@@ -11,27 +11,11 @@ from softdlm.models.denoiser import NetworkDenoiser
 
 Index = tuple[int | slice, ...]
 
-ATTENTION = "softdlm"
-"""transformers' name for scaled dot-product attention with our patterns and no others."""
 SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "rms_norm_eps"),
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
 )
 """Keys of transformers' own configurations that checkpoints of its making share."""
-
-
-def both_ways() -> dict[str, Any]:
-    """The configuration that takes the causal mask off a stock network, and every other that it would make.
-
-    Attention of a name for which transformers knows no masks gets the pattern that it is given, or none. Left to itself
-    it asks the device whether a mask may be left out, and under the capture of a CUDA graph makes one of ones, with
-    which attention takes three times as long.
-    """
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    AttentionInterface.register(ATTENTION, sdpa_attention_forward)
-    return {"is_causal": False, "attn_implementation": ATTENTION}
 
 
 @dataclass(frozen=True)

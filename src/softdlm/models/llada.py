@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from softdlm.models.attention import both_ways
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import Family, Weight, both_ways, require, setting
+from softdlm.models.family import Family, Weight, require, setting
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"

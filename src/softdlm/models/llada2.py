@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from softdlm.models.attention import both_ways
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import SIZES, Family, Part, Weight, both_ways, require, setting, settings
+from softdlm.models.family import SIZES, Family, Part, Weight, require, setting, settings
 
 TRAINED_BLOCK = 32
 

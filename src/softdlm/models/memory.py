@@ -57,11 +57,12 @@ class Window:
 
     def store(self, stored: Float[Tensor, "B heads L d"], new: Float[Tensor, "G heads Q d"]) -> None:
         """Write in place, without asking the device for any value: the step may be captured in a graph."""
-        by_place, where = stored.transpose(1, 2), (self.rows[:, None], self.columns)
-        states = new.transpose(1, 2)
-        if self.written is not None:
-            states = torch.where(self.written[:, :, None, None], states, by_place[where])
-        by_place[where] = states
+        if self.written is None and new.shape == stored.shape:
+            stored.copy_(new)
+            return
+        heads = torch.arange(stored.shape[1], device=stored.device)
+        where = self.rows[:, None, None], heads[:, None], self.columns[:, None]
+        stored[where] = new if self.written is None else torch.where(self.written[:, None, :, None], new, stored[where])
 
     def recall(self, stored: Float[Tensor, "B heads L d"]) -> Float[Tensor, "G heads K d"]:
         """All rows and all columns are the stored tensor itself; else a copy of those asked for."""
