@@ -8,11 +8,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 Call = Callable[[], Any]
+Name = TypeVar("Name")
 
 GROUPS = {
     "attention": r"flash|fmha|attention|sdpa",
@@ -62,11 +63,11 @@ def sample(work: Call, device: torch.device, repeats: int, clock: Clock, warm: b
 
 
 def interleave(
-    works: Mapping[str, Call], device: torch.device, repeats: int, clock: Clock, warm: bool = True
-) -> dict[str, Sample]:
+    works: Mapping[Name, Call], device: torch.device, repeats: int, clock: Clock, warm: bool = True
+) -> dict[Name, Sample]:
     """Time several works in turn, so that a drift of the machine meets them alike; at least once each."""
     first = {name: seconds(work, device) for name, work in works.items()} if warm else {}
-    times: dict[str, list[float]] = {name: [] for name in works}
+    times: dict[Name, list[float]] = {name: [] for name in works}
     for number in range(repeats):
         if number and clock.left <= 0:
             break

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 
 from softdlm.bench.growth import growth
-from softdlm.bench.measure import allocations, interleave, sample
+from softdlm.bench.measure import Sample, allocations, interleave, sample
 from softdlm.bench.problems import problems
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import SHAPES, build_model
@@ -17,6 +18,9 @@ from softdlm.bench.subject import Bench, Found, NotHere, Row
 from softdlm.bench.targets import Check
 from softdlm.bench.work import Decode, prompts
 from softdlm.models.denoiser import NetworkDenoiser
+
+ROUNDS = 3
+"""Times as many repeats where two methods are compared whose difference is small."""
 
 
 def ceilings(bench: Bench) -> Found:
@@ -86,47 +90,56 @@ def fresh(model: NetworkDenoiser) -> NetworkDenoiser:
 
 
 def feedback(bench: Bench) -> Found:
-    """What soft tokens cost: SLERP and vanilla in turn."""
+    """What soft tokens cost: SLERP and vanilla in turn, compared round by round."""
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
     methods = {name: replace(whole, method=name) for name in ("vanilla", "slerp")}
     bench.say("whole canvas, vanilla and SLERP in turn")
     calls = {name: bench.call(decode) for name, decode in methods.items()}
-    times = interleave(calls, bench.model.device, bench.sizes.repeats, bench.clock)
+    times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.clock)
     rows = [{"method": name, "decode": "no cache"} | bench.row(methods[name], times[name]) for name in methods]
-    checks = [Check("feedback", _more(times["vanilla"].median, times["slerp"].median))]
+    checks = [Check("feedback", _more(times["vanilla"].seconds, times["slerp"].seconds))]
     if bench.model.blocks_from_zero:
         return Found(rows, checks)
-    steps = {name: cached_step(bench, replace(bench.decode, cache="dual", method=name)) for name in methods}
-    rows += [{"method": name, "decode": "dual-cache step"} | row for name, row in steps.items()]
-    pace = {name: row["ms a pass"] for name, row in steps.items()}
-    return Found(rows, [*checks, Check("feedback cached", _more(pace["vanilla"], pace["slerp"]))])
+    steps = cached_steps(bench, {name: replace(bench.decode, cache="dual", method=name) for name in methods})
+    rows += [{"method": name, "decode": "dual-cache step"} | row for name, (row, _) in steps.items()]
+    return Found(rows, [*checks, Check("feedback cached", _more(steps["vanilla"][1], steps["slerp"][1]))])
 
 
-def _more(vanilla: float, slerp: float) -> float:
-    return 100 * (slerp / vanilla - 1)
+def _more(vanilla: Sequence[float], slerp: Sequence[float]) -> float:
+    """Per cent, the median over rounds: a drift of the clock meets both of a round alike."""
+    return 100 * (statistics.median(b / a for a, b in zip(vanilla, slerp, strict=True)) - 1)
 
 
-def cached_step(bench: Bench, decode: Decode) -> Row:
-    """A pass that is no refresh, from two decodes of one block that differ in the number of passes only."""
+def cached_steps(bench: Bench, decodes: Mapping[str, Decode]) -> dict[str, tuple[Row, list[float]]]:
+    """A pass that is no refresh, from two decodes of one block that differ in the number of passes only.
+
+    The row of each, and the seconds of a pass in each round.
+    """
     block = bench.sizes.block
-    decode = replace(decode, block=block)
-    slow, quick = decode.ending(block, 1), decode.ending(block, bench.sizes.rates[-1])
-    bench.say(f"steps of {slow}")
-    calls = {"slow": bench.call(slow), "quick": bench.call(quick)}
-    times = interleave(calls, bench.model.device, 2 * bench.sizes.repeats, bench.clock)
+    ends = {name: replace(decode, block=block) for name, decode in decodes.items()}
+    pairs = {name: (each.ending(block, 1), each.ending(block, bench.sizes.rates[-1])) for name, each in ends.items()}
+    bench.say(f"steps of {', '.join(str(slow) for slow, _ in pairs.values())}")
+    calls = {(name, n): bench.call(decode) for name, pair in pairs.items() for n, decode in enumerate(pair)}
+    times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.clock)
+    return {name: _cached_step(bench, *pair, times[name, 0], times[name, 1]) for name, pair in pairs.items()}
+
+
+def _cached_step(bench: Bench, slow: Decode, quick: Decode, longer: Sample, shorter: Sample) -> tuple[Row, list[float]]:
     more = len(slow.works()) - len(quick.works())
-    step = (times["slow"].median - times["quick"].median) / more
+    steps = [(a - b) / more for a, b in zip(longer.seconds, shorter.seconds, strict=True)]
     floor = bench.floor(slow, skip=1) / (len(slow.works()) - 1)
-    return {
+    step = statistics.median(steps)
+    row: Row = {
         "tokens/s": None,
         "passes": more,
         "ms a pass": 1e3 * step,
         "floor, ms": 1e3 * floor,
         "x floor": step / floor,
-        "spread, %": 100 * times["slow"].spread,
-        "runs": len(times["slow"].seconds),
-        "first run, s": times["slow"].first,
+        "spread, %": 100 * longer.spread,
+        "runs": len(longer.seconds),
+        "first run, s": longer.first,
     }
+    return row, steps
 
 
 def whole(bench: Bench) -> Found:
@@ -165,7 +178,7 @@ def caches(bench: Bench) -> Found:
         row = bench.row(decode, bench.time(decode, 3))
         rows.append({"cache": decode.cache, "tokens a step": decode.rate, "method": decode.method} | row)
         checks += [Check(target, row["tokens/s"], decode)] if target else []
-    step = cached_step(bench, dual)
+    ((step, _),) = cached_steps(bench, {"": dual}).values()
     rows.append({"cache": "dual", "tokens a step": "a step between refreshes", "method": "vanilla"} | step)
     return Found(rows, [Check("cached floor", step["x floor"], dual), *checks])
 
