@@ -249,6 +249,27 @@ def test_sizes_are_few_and_near() -> None:
     assert len(set(sizes)) == 20
 
 
+@pytest.mark.parametrize(
+    ("prompts", "masked"), [([[5, 6, 7]], False), ([[5, 6, 7], [8, 9, 5]], False), ([[5, 6, 7], [8, 9]], True)]
+)
+@pytest.mark.parametrize("watched", [False, True])
+def test_only_prompts_of_several_lengths_are_padded(
+    prompts: list[list[int]], masked: bool, watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask makes attention slower, so nothing that needs none gets one."""
+    seen, shape = set(), Slots.shape.fget
+    assert shape
+
+    def spy(slots: Slots) -> Any:
+        seen.add(shape(slots).masked)
+        return shape(slots)
+
+    monkeypatch.setattr(Slots, "shape", property(spy))
+    watching: Any = {"on_step": lambda step, requests: None} if watched else {}
+    softdlm.generate(model_of("llada"), prompts, commit=TopN(4), max_new_tokens=9, engine="static", **watching)
+    assert seen == {masked}
+
+
 def test_a_row_that_waits_is_left_alone() -> None:
     """The first row closes its block in one pass; until the second has closed its own, nothing of it changes."""
     model = model_of("llada")

@@ -58,7 +58,7 @@ def generate(
     stop: str | Sequence[str] = (),
     early_finish: EarlyFinish = True,
     batch_size: int = 16,
-    engine: EngineKind | Literal["auto"] = "dynamic",
+    engine: EngineKind | Literal["auto"] = "auto",
     requests: Sequence[int] | None = None,
     record_candidates: bool = False,
     on_text: OnText | None = None,
@@ -72,8 +72,8 @@ def generate(
     tokens of a prompt do not depend on its batch. `requests` numbers the prompts, which draws are seeded by (their
     places by default). The trace keeps every commit, with record_candidates also the candidates at the positions
     still open. The engine decides how passes are run: "dynamic", "static" (shapes that do not change, on a GPU captured
-    in graphs), "compiled" (static, and the network's layers compiled), "auto" (static on a GPU where it can; not
-    the default as long as graphs have not been tried on a GPU).
+    in graphs), "compiled" (static, and the network's layers compiled), "auto" (static on a GPU where it can, else
+    dynamic).
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
@@ -181,7 +181,9 @@ def _queue(
     plan = plan_decode(model, early_finish=early_finish, **options)
     for length, group in groupby(answers, key=lambda answer: rounded(answer.length)):
         alike = list(group)
-        with lent(plan, min(batch_size, len(alike)), length, engine) as slots:
+        longest = alike[-1].length
+        fitting = longest if alike[0].length == longest else length  # without padding attention needs no mask
+        with lent(plan, min(batch_size, len(alike)), fitting, engine) as slots:
             queue = Engine(slots)
             asked = {queue.submit(answer.prompt_ids, answer.length): answer for answer in alike}
             while queue.busy:
@@ -202,7 +204,7 @@ def _run(
     canvas = Canvas.pack(
         [answer.prompt_ids for answer in answers], [answer.length for answer in answers], model.mask_id, pad
     )
-    if engine != "dynamic":
+    if engine != "dynamic" and not canvas.real.all():
         canvas = canvas.widen(rounded(canvas.ids.shape[1]), pad)
     names = [answer.request for answer in answers]
 
