@@ -119,6 +119,7 @@ def run(model: Any, meter: Meter, task: Task, setting: Setting, batch: int) -> C
         cache=setting.cached.kind,
         refresh=setting.cached.refresh,
         batch_size=batch,
+        engine="dynamic",  # the meter sits in Python, where a captured pass does not come by
     )
     seconds = time.perf_counter() - start
     verdicts = task.score_all(list(task), [answer.text for answer in answers])
