@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from softdlm.train.student import Student
 
 CPU = torch.device("cpu")
 TOKENS = read_tokens(BUILTIN)
-SMALL = replace(RECIPES["toy"], width=32, layers=2, heads=2, mlp=64, batch=8, steps=8, warmup=2, ema=0.9)
+SMALL = replace(RECIPES["toy"], width=32, layers=2, heads=2, mlp=64, batch=8, steps=8, warmup=2, ema=0.9, momentum=0.9)
 MIXTURE = Recipe().mixture
 train = partial(loop.train, say=lambda text: None)
 
@@ -95,6 +96,19 @@ def test_answer_regions_are_full_half_of_the_time_and_exact_for_either_or() -> N
     assert 0.20 < (batch.answer == 64).float().mean() < 0.30
     full = batch_of(batch=1000).answer == 64
     assert 0.42 < full.float().mean() < 0.60
+
+
+def test_half_of_either_or_is_raw_text_and_all_else_stands_in_the_chat_template() -> None:
+    """The paper reads its prompts as raw text (tables 9 to 11)."""
+    prefix = list(TOKENS.prefix)
+    framed = {
+        name: np.mean(
+            [row[: len(prefix)].tolist() == prefix for row in RowMaker(TOKENS, {name: 1.0}, 400, 0).rows(0).ids]
+        )
+        for name in MIXTURE
+    }
+    assert 0.42 < framed.pop("either-or") < 0.58
+    assert set(framed.values()) == {1.0}
 
 
 def test_masks_touch_answers_only_at_the_right_rate() -> None:

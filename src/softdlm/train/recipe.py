@@ -18,7 +18,7 @@ CONTEXT = 512
 
 
 def _default_mixture() -> dict[str, float]:
-    return {"mini-math": 0.8, "mini-code": 0.13, "either-or": 0.07}
+    return {"mini-math": 0.8, "mini-code": 0.12, "either-or": 0.08}
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,18 @@ class Recipe:
     mlp: int = 704
     rope_theta: float = 10_000.0
     """Far above the 128 positions of a row; LLaDA's 500,000 serves contexts that do not occur here."""
-    steps: int = 9_000
-    batch: int = 1024
-    pool: int = 2_048
+    steps: int = 18_000
+    batch: int = 512
+    pool: int = 4_096
     """Different batches; they come round again with other masks. Making rows is then no longer what a GPU waits for."""
-    lr: float = 2e-3
+    lr: float = 1.5e-3
     """At the end of the warm-up; from there a cosine to 0."""
-    warmup: int = 300
+    warmup: int = 400
     weight_decay: float = 0.05
     """Of matrices, embeddings among them; norms' gains are left alone."""
     betas: tuple[float, float] = (0.9, 0.98)
+    momentum: float | None = 0.95
+    """Of Muon, which then takes care of the layers' matrices; AdamW takes care of the rest, or of all."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     ema: float | None = None
@@ -63,6 +65,9 @@ class Recipe:
         shares = len(self.betas) == 2 and all(_is_share(beta) for beta in self.betas)
         _demand(shares, "betas", self.betas, "two numbers from 0 to below 1")
         _demand(self.ema is None or _is_share(self.ema), "ema", self.ema, "null or from 0 to below 1")
+        _demand(
+            self.momentum is None or _is_share(self.momentum), "momentum", self.momentum, "null or from 0 to below 1"
+        )
         known = bool(self.mixture) and set(self.mixture) <= set(TASKS)
         _demand(known, "mixture", self.mixture, f"weights of some of {', '.join(TASKS)}")
         positive = all(_is_number(weight) and weight > 0 for weight in self.mixture.values())
@@ -164,6 +169,7 @@ RECIPES = {
         batch=32,
         lr=8e-3,
         warmup=50,
+        momentum=None,
         mixture={"either-or": 1.0},
     ),
 }
