@@ -14,16 +14,19 @@ from torch.optim.optimizer import Optimizer
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan's quintic, as in torch.optim.Muon: five rounds bring singular values near 1."""
 ROUNDS = 5
+MOMENTUM = 0.95
 
 
 class Muon(Optimizer):
-    """torch.optim.Muon with "match_rms_adamw", so that one learning rate serves it and AdamW.
+    """torch.optim.Muon with "match_rms_adamw", so that learning rates are of the size of AdamW's.
 
     A group holds matrices of one shape and is updated by products over all of them: torch's own goes from matrix to
     matrix, with some 1,200 launches a step for 56 small ones, which take a GPU longer than the network does.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Tensor]], lr: float, weight_decay: float, momentum: float) -> None:
+    def __init__(
+        self, groups: Sequence[Sequence[Tensor]], lr: float, weight_decay: float, momentum: float = MOMENTUM
+    ) -> None:
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__([{"params": list(group)} for group in groups], defaults)
 

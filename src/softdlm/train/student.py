@@ -50,13 +50,13 @@ class Student:
     def weights(self) -> dict[str, Tensor]:
         return dict(self.network.named_parameters())
 
-    def learn(self, loss: Tensor, step: int, rate: float) -> None:
-        """One update. Nothing here waits for the device."""
+    def learn(self, loss: Tensor, step: int, share: float) -> None:
+        """One update at this share of the learning rates. Nothing here waits for the device."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = share * optimizer.defaults["lr"]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.losses[step % RECENT] = loss.detach()
@@ -117,18 +117,18 @@ def _blank_moments(optimizer: Optimizer, step: int) -> None:
 
 
 def _optimizers(recipe: Recipe, network: Any, device: torch.device) -> list[Optimizer]:
-    """Muon for the layers' matrices where the recipe has a momentum, AdamW for all others."""
-    inner = [weight for weight in network.model.layers.parameters() if weight.ndim == 2 and recipe.momentum is not None]
+    """Muon for the layers' matrices where the recipe wants it, AdamW for all others."""
+    inner = [weight for weight in network.model.layers.parameters() if weight.ndim == 2 and recipe.muon is not None]
     outer = [weight for weight in network.parameters() if all(weight is not other for other in inner)]
     groups = [
         {"params": [weight for weight in outer if weight.ndim > 1], "weight_decay": recipe.weight_decay},
         {"params": [weight for weight in outer if weight.ndim == 1], "weight_decay": 0.0},
     ]
     adam = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=device.type == "cuda")
-    if recipe.momentum is None:
+    if recipe.muon is None:
         return [adam]
     alike = [
         [weight for weight in inner if weight.shape == shape]
         for shape in dict.fromkeys(weight.shape for weight in inner)
     ]
-    return [adam, Muon(alike, recipe.lr, recipe.weight_decay, recipe.momentum)]
+    return [adam, Muon(alike, recipe.muon, recipe.weight_decay)]
