@@ -27,8 +27,8 @@ def masks_of(monkeypatch: pytest.MonkeyPatch, **sight: Any) -> list[Tensor | Non
         assert not options.get("is_causal")
         return stock(*tensors, attn_mask=attn_mask, **options)
 
+    ones = torch.ones(1, 1, 8, 8, dtype=torch.bool)
     for name in list(AttentionMaskInterface._global_mapping):
-        ones = torch.ones(1, 1, 8, 8, dtype=torch.bool)
         monkeypatch.setitem(AttentionMaskInterface._global_mapping, name, lambda *args, **named: ones)
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
     model = softdlm.load("builtin", device="cpu")
