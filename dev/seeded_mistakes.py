@@ -2111,6 +2111,13 @@ MISTAKES = [
         "tests/test_static.py -k padded",
     ),
     Mistake(
+        "an interrupt that was dropped comes back",
+        "report/screen.py",
+        "        if self.interrupted:\n            raise KeyboardInterrupt\n",
+        "",
+        "tests/report/test_screen.py",
+    ),
+    Mistake(
         "bench: a dual-cache step computes its block",
         "bench/work.py",
         'after if self.cache == "prefix" else 0',
