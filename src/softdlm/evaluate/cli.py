@@ -163,7 +163,8 @@ def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
     for failure in chosen.failures:
         screen.say(f"softdlm: {failure}")
     try:
-        failures = run(chosen, out, workers, lambda now: screen.show(str(now), last=now.done == now.items))
+        with screen.heeding():
+            failures = run(chosen, out, workers, lambda now: screen.show(str(now), last=now.done == now.items))
     except KeyboardInterrupt:
         again = shlex.join(["softdlm", *sys.argv[1:]])
         screen.say(f"stopped; every finished sample is in {out}. To go on: {again}")

@@ -77,7 +77,8 @@ def reproduce(
     )
     screen = Screen()
     try:
-        data, failed = run.measure(study, chosen, folder, _run_cells, screen)
+        with screen.heeding():
+            data, failed = run.measure(study, chosen, folder, _run_cells, screen)
     except KeyboardInterrupt:
         again = shlex.join(["softdlm", *sys.argv[1:]])
         screen.say(f"stopped; what was measured is in {folder}. To go on: {again}")
