@@ -4,7 +4,7 @@ Every cell is paired with the same decode without a cache: p is McNemar's agains
 that went through the network. Run again with the same --out, it goes on where it was stopped.
 
     python benchmarks/caches.py --device cuda --items 1000 --batch 256 --split test --out benchmarks/results
-    python benchmarks/caches.py --items 20 --batch 4 --rates 4,8 --out /tmp/caches     # a look, on a CPU
+    python benchmarks/caches.py --items 20 --batch 4 --rates 4,8 --out results/caches  # a look, on a CPU
 """
 
 from __future__ import annotations

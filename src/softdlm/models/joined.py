@@ -1,5 +1,4 @@
-"""Linear maps of one input as one product: at 32 rows a product costs what reading its weights costs, and a wide one
-reads nearer to the memory's bandwidth than three narrow ones."""
+"""Linear maps of one input as one product, which a GPU launches once. What that gains is not measured yet."""
 
 from __future__ import annotations
 
