@@ -22,10 +22,10 @@ from softdlm.options import (
     Eos,
     EosIds,
     Json,
-    K,
-    Lam,
     MaskId,
     Model,
+    OwnK,
+    OwnLam,
     Refresh,
     Revision,
     load_model,
@@ -64,8 +64,8 @@ def generate(
     prompt: Prompt = None,
     model: Model = "builtin",
     method: Annotated[str, typer.Option(help="vanilla, euclidean, slerp, ...")] = "slerp",
-    k: K = 3,
-    lam: Lam = 0.3,
+    k: OwnK = None,
+    lam: OwnLam = None,
     tokens_per_step: PerStep = None,
     threshold: Tau = None,
     entropy_bound: Gamma = None,
@@ -98,8 +98,8 @@ def generate(
     text = _prompt(prompt)
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist")
+    feedback_rule(method, k, lam)  # what it refuses is refused before the weights are read
     options: GenerateOptions = {
-        "feedback": feedback_rule(method, k, lam),
         "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor),
         "max_new_tokens": max_new_tokens,
         "block_length": block_length,
@@ -114,6 +114,7 @@ def generate(
         "record_candidates": trace is not None,
     }
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    options["feedback"] = feedback_rule(method, k, lam, denoiser.strength)
     answer, seconds = _answer(denoiser, token_ids(text) if ids else text, options, f"{model} · {method}", watch, pause)
     if trace:
         answer.trace.save(trace)
@@ -132,8 +133,8 @@ def compare(
     prompt: Prompt = None,
     model: Model = "builtin",
     methods: Annotated[str, typer.Option(help="Names with commas between.")] = "vanilla,euclidean,slerp",
-    k: K = 3,
-    lam: Lam = 0.3,
+    k: OwnK = None,
+    lam: OwnLam = None,
     tokens_per_step: PerStep = None,
     threshold: Tau = None,
     entropy_bound: Gamma = None,
@@ -157,7 +158,9 @@ def compare(
     from softdlm.methods import commit_rule, feedback_rule
 
     text = _prompt(prompt)
-    rules = {name.strip(): feedback_rule(name.strip(), k, lam) for name in methods.split(",")}
+    names = [name.strip() for name in methods.split(",")]
+    for name in names:
+        feedback_rule(name, k, lam)  # what it refuses is refused before the weights are read
     options: GenerateOptions = {
         "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor),
         "max_new_tokens": max_new_tokens,
@@ -168,6 +171,7 @@ def compare(
         "chat": not raw,
     }
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    rules = {name: feedback_rule(name, k, lam, denoiser.strength) for name in names}
     asked = token_ids(text) if ids else text
     runs = {name: _answer(denoiser, asked, {**options, "feedback": rule}) for name, rule in rules.items()}
     from softdlm.report.terminal import comparison, differences

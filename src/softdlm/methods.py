@@ -5,12 +5,19 @@ from __future__ import annotations
 from softdlm.commit import CommitRule, EntropyBound, Factor, Rank, Threshold, TopN
 from softdlm.errors import UsageError
 from softdlm.feedback import Additive, Euclidean, FeedbackRule, Mask, NormMix, Slerp
+from softdlm.models.denoiser import Strength
 
 METHODS = ("vanilla", "euclidean", "slerp", "euclidean-mask-norm", "slerp-candidate-norm", "additive", "norm-mix")
 
 
-def feedback_rule(method: str, k: int = 3, lam: float = 0.3) -> FeedbackRule:
-    """A feedback rule; `additive` and `norm-mix` have their own strengths and take neither k nor lam."""
+def feedback_rule(
+    method: str, k: int | None = None, lam: float | None = None, own: Strength = Strength()
+) -> FeedbackRule:
+    """A feedback rule, at the model's `own` strength where none is given.
+
+    `additive` and `norm-mix` have their own strengths and take neither k nor lam.
+    """
+    k, lam = own.k if k is None else k, own.lam if lam is None else lam
     rules = {
         "vanilla": lambda: Mask(),
         "euclidean": lambda: Euclidean(k, lam),

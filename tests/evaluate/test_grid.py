@@ -1,8 +1,10 @@
 """From lists to cells: all of them, none twice, and no bad value gets past the start."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ import softdlm
 from softdlm.errors import CheckpointError, PromptError, UsageError
 from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
 from softdlm.evaluate.grid import Grid, plan
+from softdlm.models.load import read_config
 from tests.conftest import FAMILIES
 from tests.tokenizers import checkpoint
 
@@ -54,6 +57,15 @@ def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
     assert single.protocol["decoding"] == slerp.protocol["decoding"]
     assert (slerp.protocol["decoding"]["cache"], slerp.protocol["decoding"]["refresh"]) == ("dual", 3)
     assert len(plan(replace(one, single=False)).cells) == 1
+
+
+def test_the_models_own_strength_unless_another_is_given(grid: Grid, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "llada")
+    (folder / "config.json").write_text(json.dumps(read_config(folder) | {"soft_tokens": {"k": 2, "lam": 0.5}}))
+    mine = replace(grid, models=(ModelSpec.of(str(folder), device="cpu"),), methods=("slerp",), single=False)
+    for recipe in (None, "paper"):
+        assert {each.cell.decoding.label for each in plan(replace(mine, recipe=recipe)).cells} == {"slerp k=2 lam=0.5"}
+    assert {each.cell.decoding.label for each in plan(replace(mine, lams=(0.1,))).cells} == {"slerp k=2 lam=0.1"}
 
 
 def test_rules_of_ones_own_stand_beside_the_named_ones(grid: Grid) -> None:

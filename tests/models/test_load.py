@@ -275,5 +275,12 @@ def test_known_models_are_of_their_family() -> None:
     ]
 
 
+def test_a_checkpoint_may_name_the_strength_that_suits_it(tmp_path: Path) -> None:
+    assert tiny("llada").strength == (3, 0.3)
+    assert softdlm.load(altered(tmp_path / "own", "llada", soft_tokens={"lam": 0.45})).strength == (3, 0.45)
+    with pytest.raises(CheckpointError, match=r"soft_tokens = \{'lambda': 0.4\}; it may hold k and lam"):
+        softdlm.load(altered(tmp_path / "bad", "llada", soft_tokens={"lambda": 0.4}))
+
+
 def test_the_model_is_frozen() -> None:
     assert not any(parameter.requires_grad for parameter in tiny("llada").network.parameters())

@@ -4,6 +4,7 @@ import pytest
 
 from softdlm import Steps, TopN, UsageError
 from softdlm.evaluate.cell import Rate
+from softdlm.models.denoiser import Strength
 from softdlm.recipes import paper
 
 APPENDIX_A = [
@@ -25,8 +26,10 @@ def test_settings(family: str, task: str, k: int, lam: float, shots: int, length
     assert (found.k, found.lam, found.shots, found.max_new_tokens, found.eos) == (k, lam, shots, length, eos)
 
 
-def test_the_built_in_tasks_keep_their_own_lengths() -> None:
+def test_the_built_in_tasks_keep_their_own_lengths_and_take_the_models_strength() -> None:
     assert paper.setting("llada", "mini-math") == paper.Setting(k=3, lam=0.3)
+    assert paper.setting("llada", "mini-math", own=Strength(4, 0.6)) == paper.Setting(k=4, lam=0.6)
+    assert paper.setting("llada", "gsm8k", own=Strength(4, 0.6)) == paper.setting("llada", "gsm8k")
 
 
 def test_dreams_readings() -> None:

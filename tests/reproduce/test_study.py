@@ -9,6 +9,7 @@ from softdlm.errors import UsageError
 from softdlm.evaluate.cell import ModelSpec, Rate
 from softdlm.evaluate.grid import Finder, Grid, join, plans
 from softdlm.evaluate.run import expected_passes
+from softdlm.models.denoiser import Strength
 from softdlm.reproduce import grids
 from softdlm.reproduce.experiments import EXPERIMENTS, NAMES, select
 from softdlm.reproduce.study import FULL, QUICK, Study
@@ -84,7 +85,8 @@ def labels(made: list[Grid], task: str) -> set[tuple[str, str]]:
     found = set()
     for grid in made:
         if task in [spec.name for spec in grid.tasks]:
-            found |= {(each.label, str(each.rate)) for each in grid.decodings(grid.setting("llada", task), 8, "allow")}
+            setting = grid.setting("llada", task, Strength())
+            found |= {(each.label, str(each.rate)) for each in grid.decodings(setting, 8, "allow")}
     return found
 
 

@@ -23,6 +23,8 @@ from softdlm.options import (
     Lam,
     MaskId,
     Model,
+    OwnK,
+    OwnLam,
     Revision,
     load_model,
 )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from softdlm.analysis.prompts import Case
     from softdlm.analysis.questions import Question
     from softdlm.feedback import FeedbackRule
+    from softdlm.models.denoiser import Denoiser, Strength
 
 app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on any model: one command per claim.")
 
@@ -133,6 +136,7 @@ def geometry(
     chosen, options = _rules(rules, line_k, lam), _options(method, tokens_per_step, eos, raw)
     questions = _questions(tasks, split, prompts, limit, max_new_tokens)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    options = _at_own_strength(denoiser, method, options)
     plan = geometry_plan(
         denoiser, questions, chosen, options, k=k, line_k=line_k, batch_size=_at_once(denoiser, batch_size)
     )
@@ -156,6 +160,7 @@ def completions(
     options = _options(method, tokens_per_step, eos, raw)
     questions = _questions(tasks, split, prompts, limit, max_new_tokens)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    options = _at_own_strength(denoiser, method, options)
     plan = completions_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
     _finish(denoiser, plan, out, as_json, digits=6)
 
@@ -164,7 +169,7 @@ def completions(
 def agreement(
     model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
     prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
-    k: K = 3, lam: Lam = 0.3, tokens_per_step: PerStep = 4, eos: Eos = "allow", raw: Raw = False,
+    k: OwnK = None, lam: OwnLam = None, tokens_per_step: PerStep = 4, eos: Eos = "allow", raw: Raw = False,
     batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
     out: Out = None,
@@ -172,23 +177,31 @@ def agreement(
     """How predictions settle from pass to pass, and where feedback changes the order of commits."""
     from softdlm.analysis.plans import agreement_plan
 
-    chosen, options = _rules(rules, k, lam), _options("vanilla", tokens_per_step, eos, raw)
+    _rules(rules, k, lam)  # what they refuse is refused before the weights are read
+    options = _options("vanilla", tokens_per_step, eos, raw)
     questions = _questions(tasks, split, prompts, limit, max_new_tokens)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    chosen = _rules(rules, k, lam, denoiser.strength)
     plan = agreement_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
     _finish(denoiser, plan, out, as_json)
 
 
-def _rules(names: str, k: int, lam: float) -> dict[str, FeedbackRule]:
+def _rules(names: str, k: int | None, lam: float | None, *own: Strength) -> dict[str, FeedbackRule]:
     from softdlm.methods import feedback_rule
 
-    return {name.strip(): feedback_rule(name.strip(), k, lam) for name in names.split(",")}
+    return {name.strip(): feedback_rule(name.strip(), k, lam, *own) for name in names.split(",")}
 
 
 def _options(method: str, tokens_per_step: int, eos: str, raw: bool) -> Any:
     from softdlm.methods import commit_rule, feedback_rule
 
     return {"feedback": feedback_rule(method), "commit": commit_rule(tokens_per_step), "eos": eos, "chat": not raw}
+
+
+def _at_own_strength(model: Denoiser, method: str, options: Any) -> Any:
+    from softdlm.methods import feedback_rule
+
+    return {**options, "feedback": feedback_rule(method, own=model.strength)}
 
 
 def _cases(model: Any, prompts: Path | None, limit: int | None, chat: bool) -> list[Case]:

@@ -28,7 +28,7 @@ Taus = Annotated[str | None, typer.Option("--threshold", help="Confidence thresh
 Gammas = Annotated[str | None, typer.Option("--entropy-bound", help="Entropy bounds in nats, a list.")]
 Factors = Annotated[str | None, typer.Option("--factor", help="Factors of Fast-dLLM's rule, a list.")]
 Ks = Annotated[str | None, typer.Option("--k", help="Candidates in a soft token, a list; 3 by default.")]
-Lams = Annotated[str | None, typer.Option("--lam", help="Strengths of the feedback, a list; 0.3 by default.")]
+Lams = Annotated[str | None, typer.Option("--lam", help="Strengths, a list; the model's own by default.")]
 Recipe = Annotated[str | None, typer.Option(help="paper: k, lam, EOS and lengths by model family and benchmark.")]
 Readings = Annotated[str | None, typer.Option(help="Of Dream, with the recipe paper: dream-dllm or dream-greedy.")]
 Ranks = Annotated[str | None, typer.Option("--rank", help="confidence, margin or entropy; each rule has its own.")]

@@ -25,10 +25,9 @@ from softdlm.evaluate.cell import (
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.feedback import FeedbackRule
 from softdlm.methods import feedback_rule
+from softdlm.models.denoiser import Strength
 from softdlm.models.load import Checkpoint
 from softdlm.recipes import paper
-
-UNLESS_TOLD = paper.Setting()
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class Grid:
             raise UsageError(f"unknown recipe {self.recipe!r}: paper is the one there is")
         if self.reading is not None and (self.recipe is None or self.reading not in paper.READINGS):
             raise UsageError(f"reading {self.reading!r}: one of {', '.join(paper.READINGS)}, with the recipe paper")
-        list(self.decodings(UNLESS_TOLD, 1 if self.max_new_tokens is None else self.max_new_tokens, "allow"))
+        list(self.decodings(paper.Setting(), 1 if self.max_new_tokens is None else self.max_new_tokens, "allow"))
 
-    def setting(self, family: str, task: str) -> paper.Setting:
-        return UNLESS_TOLD if self.recipe is None else paper.setting(family, task, self.reading)
+    def setting(self, family: str, task: str, own: Strength) -> paper.Setting:
+        return paper.Setting(*own) if self.recipe is None else paper.setting(family, task, self.reading, own)
 
     def decodings(self, setting: paper.Setting, max_new_tokens: int, eos: EosWord) -> Iterator[Decoding]:
         """Every decoding of one model on one task, vanilla at one token a step first; none comes twice."""
@@ -205,7 +204,7 @@ def _cells(grid: Grid, model: ModelSpec, finder: Finder, spec: TaskSpec) -> Iter
     if grid.recipe is not None:
         spec = replace(spec, name=paper.variant(family, spec.name))
     task, written, lengths = finder.task(model, spec)
-    setting = grid.setting(family, spec.name)
+    setting = grid.setting(family, spec.name, checkpoint.strength)
     length = grid.max_new_tokens or setting.max_new_tokens or task.max_new_tokens
     check_prompts(spec, lengths, checkpoint, length)
     items = tuple(item.id for item in task.items)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +27,13 @@ class Source:
     revision: str | None = None
 
 
+class Strength(NamedTuple):
+    """Of soft tokens: the number of candidates, and lambda. The defaults are the paper's for most models."""
+
+    k: int = 3
+    lam: float = 0.3
+
+
 class Denoiser:
     """Embeddings in, aligned predictions out: the row at position j predicts the token at position j.
 
@@ -37,6 +44,8 @@ class Denoiser:
     """Blocks count from the row's position 0, prompt included (LLaDA-2), not from the first open position."""
     first_open = 0
     """The first position with a prediction of its own: each comes from the state so many places earlier (Dream: 1)."""
+    strength = Strength()
+    """What suits this model where nobody says otherwise; a checkpoint's config.json may name it (`soft_tokens`)."""
 
     def __init__(
         self,

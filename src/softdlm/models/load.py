@@ -12,7 +12,7 @@ from typing import Any, get_args
 import torch
 
 from softdlm.errors import CheckpointError, UsageError
-from softdlm.models.denoiser import Attention, Denoiser, Source
+from softdlm.models.denoiser import Attention, Denoiser, Source, Strength
 from softdlm.models.family import Family
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import build
@@ -54,7 +54,7 @@ def load(
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
         if not 0 <= value < vocabulary:
             raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
-    return found.family.denoiser(
+    denoiser = found.family.denoiser(
         network,
         attention=attention,
         mask_id=found.mask_id,
@@ -63,6 +63,8 @@ def load(
         max_length=found.max_length,
         source=found.source,
     )
+    denoiser.strength = found.strength
+    return denoiser
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,15 @@ class Checkpoint:
     eos_ids: tuple[int, ...]
     max_length: int
     source: Source
+
+    @property
+    def strength(self) -> Strength:
+        """config.json's, under a key of ours."""
+        stated = self.config.get("soft_tokens", {})
+        try:
+            return Strength(**stated)
+        except TypeError as error:
+            raise CheckpointError(f"config.json says soft_tokens = {stated!r}; it may hold k and lam") from error
 
     @property
     def from_hub(self) -> bool:

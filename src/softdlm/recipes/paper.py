@@ -13,6 +13,7 @@ from softdlm.commit import CommitRule, Rank, Steps
 from softdlm.errors import UsageError
 from softdlm.evaluate.cell import EosWord, Rate, Reading
 from softdlm.methods import commit_rule
+from softdlm.models.denoiser import Strength
 
 Domain = Literal["math", "code"]
 DOMAINS: dict[str, Domain] = {"gsm8k": "math", "math500": "math", "humaneval": "code", "mbpp": "code"}
@@ -55,8 +56,8 @@ class Setting:
     top_p: float | None = None
 
 
-def setting(family: str, task: str, reading: Reading | None = None) -> Setting:
-    """The setting of a benchmark (or a variant, `gsm8k-...`) for a family; other tasks take k = 3, lambda = 0.3.
+def setting(family: str, task: str, reading: Reading | None = None, own: Strength = Strength()) -> Setting:
+    """The setting of a benchmark (or a variant, `gsm8k-...`) for a family; other tasks take the model's own strength.
 
     LLaDA-2.0-mini's EOS policy is not printed: LLaDA's is taken. `reading` is Dream's, by default `dream-dllm`.
     """
@@ -67,7 +68,7 @@ def setting(family: str, task: str, reading: Reading | None = None) -> Setting:
     temperature, top_p = (0.1, 0.9) if chosen == "dream-dllm" else (0.0, None)
     name = benchmark(task)
     if name is None:
-        return Setting(reading=chosen, temperature=temperature, top_p=top_p)
+        return Setting(*own, reading=chosen, temperature=temperature, top_p=top_p)
     k, lam = _STRENGTH[like, DOMAINS[name]]
     shots, length = _SHOTS_AND_LENGTH[like, name]
     return Setting(k, lam, eos_policy(like, name), shots, length, chosen, temperature, top_p)

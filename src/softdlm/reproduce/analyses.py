@@ -104,7 +104,7 @@ def _questions(
     model = executor.model(study.model)
     spec = study.spec(paper.variant(study.family, task), size)
     items, _ = executor.task(spec, model)
-    setting = paper.setting(study.family, task, study.reading)
+    setting = study.setting(task)
     length = study.max_new_tokens or setting.max_new_tokens or items.max_new_tokens
     decoding = _decoding(study, task, method, tokens_per_step, setting, length, setting.eos or items.eos)
     questions = [Question(task, item.id, _ids(model, item.prompt), length) for item in items.items]

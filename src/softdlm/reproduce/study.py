@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from softdlm.errors import UsageError
 from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, Reading, TaskSpec
+from softdlm.models.denoiser import Strength
 from softdlm.recipes import paper
 from softdlm.recipes.numbers import BENCHMARKS as BENCHMARK_NAMES
 from softdlm.recipes.numbers import Printed
@@ -77,6 +78,8 @@ class Study:
     """Whether the controlled prompts (Figure 1, Tables 1 and 4) stand inside the chat template."""
     reading: Reading | None = None
     """Dream's."""
+    own: Strength = field(default_factory=Strength)
+    """The model's, for tasks that the paper does not have."""
     sensitivity_rate: int = 2
     """Tokens a step in Figure 2, which does not say."""
     adaptive_items: AdaptiveItems = "first-500"
@@ -93,7 +96,7 @@ class Study:
             raise UsageError(f"tasks {', '.join(unknown) or '(none)'} take no place in the paper's tables: use {known}")
         if self.adaptive_items not in get_args(AdaptiveItems):
             raise UsageError(f"Table 6's items must be {' or '.join(get_args(AdaptiveItems))}")
-        paper.setting(self.family, self.tasks[0], self.reading)
+        self.setting(self.tasks[0])
 
     @staticmethod
     def of(
@@ -117,12 +120,14 @@ class Study:
         spec = ModelSpec.of(model, device=device, dtype=dtype or ("float32" if small else None), **(loading or {}))
         on_gpu = not spec.device.startswith("cpu")
         scale = SCALES["quick" if quick else "full"]
+        checkpoint = spec.checkpoint()
         return Study(
             spec,
-            spec.checkpoint().source.family,
+            checkpoint.source.family,
             tuple(tasks or (STAND_INS if small else BENCHMARKS)),
             scale if limit is None else scale.capped(limit),
             chat=chat,
+            own=checkpoint.strength,
             batch_size=batch_size or (256 if small and on_gpu else None),
             **readings,
         )
@@ -156,20 +161,23 @@ class Study:
         sizes = [size for size in (self.scale.items[domain_of(task)], most) if size is not None]
         return TaskSpec(task, "test", min(sizes) if sizes else None, self.data_dir, self.allow_unsandboxed)
 
-    def strength(self, task: str) -> tuple[int, float]:
-        """k and lambda in the accuracy tables."""
-        setting = paper.setting(self.family, task, self.reading)
-        return setting.k, setting.lam
+    def setting(self, task: str) -> paper.Setting:
+        return paper.setting(self.family, task, self.reading, self.own)
+
+    def strength(self, task: str) -> Strength:
+        """In the accuracy tables."""
+        setting = self.setting(task)
+        return Strength(setting.k, setting.lam)
 
     def record(self) -> dict[str, Any]:
         """Every choice, for the report."""
         shown = {name: value for name, value in asdict(self).items() if name != "scale"}
-        strengths = {task: dict(zip(("k", "lam"), self.strength(task), strict=True)) for task in self.tasks}
+        strengths = {task: self.strength(task)._asdict() for task in self.tasks}
         return {**shown, "reading": self.dream_reading, "strength": strengths, "scale": asdict(self.scale)}
 
     @property
     def dream_reading(self) -> str:
-        return paper.setting(self.family, self.tasks[0], self.reading).reading
+        return self.setting(self.tasks[0]).reading
 
 
 def domain_of(task: str) -> paper.Domain:

@@ -141,8 +141,7 @@ class StepLoss:
         cuda = run.device.type == "cuda"
         self.network, self.seed, self.mask_id, self.device = network, seed, mask_id, run.device
         self.generator = torch.Generator(run.device)
-        captured = partial(torch.compile, dynamic=False)  # as CUDA graphs
-        self.loss = captured(network_loss) if cuda and run.compile else network_loss
+        self.loss = torch.compile(network_loss, dynamic=False) if cuda and run.compile else network_loss
         self.autocast = partial(torch.autocast, run.device.type, torch.bfloat16, enabled=cuda)
 
     def __call__(self, rows: Rows, step: int) -> torch.Tensor:

@@ -1,10 +1,12 @@
 """Muon for many matrices at once."""
 
+# torch._foreach_*: one launch for all matrices of a group
+# pyright: reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -31,7 +33,7 @@ class Muon(Optimizer):
         super().__init__([{"params": list(group)} for group in groups], defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             weights, lr, momentum = group["params"], group["lr"], group["momentum"]
             grads = [weight.grad for weight in weights]

@@ -36,12 +36,8 @@ class Recipe:
     batch: int = 512
     pool: int = 4_096
     """Different batches; they come round again with other masks. Making rows is then no longer what a GPU waits for."""
-    lr: float = 1.2e-3
-    """Of AdamW, at the end of the warm-up; from there a cosine to 0.
-
-    It decides how long embeddings become beside [MASK], and so which lambda suits: at 2.5e-3 digits came to 1.5 times
-    the [MASK] norm and wanted 0.5, at 2e-3 to 0.8 times and wanted 0.3.
-    """
+    lr: float = 2.5e-3
+    """Of AdamW, at the end of the warm-up; from there a cosine to 0."""
     muon: float | None = 2.5e-3
     """The same of Muon, which takes care of the layers' matrices; null leaves them to AdamW too."""
     warmup: int = 400
