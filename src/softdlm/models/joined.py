@@ -1,4 +1,4 @@
-"""Linear maps of one input as one product, which a GPU launches once. What that gains is not measured yet."""
+"""Linear maps of one input as one product, which a GPU launches once."""
 
 from __future__ import annotations
 
