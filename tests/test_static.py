@@ -184,7 +184,7 @@ def test_a_pass_asks_the_device_for_nothing(network: str, cache: Any, rows: Any)
             if slots.running:
                 with NoQuestions():
                     slots._pass(slots.shape)
-                slots.rows = [type(row)(bool(a), bool(b), *rest) for row, (a, b, *rest) in _census(slots)]
+                slots.rows = [type(row)(bool(a), *rest) for row, (a, *rest) in _census(slots)]
 
 
 def _census(slots: Slots) -> list[Any]:
@@ -234,7 +234,7 @@ def test_any_room_that_is_large_enough_does(monkeypatch: pytest.MonkeyPatch, cac
 
         def tight(slots: Slots, more: int = more) -> Shape:
             wide = shape(slots)
-            asked = int(outlook(slots.plan, slots.state, wide.width is None).requested.sum())
+            asked = int(outlook(slots.plan, slots.state, wide.reach).requested.sum())
             return wide._replace(room=min(asked + more, 2 * (wide.width or 20)))
 
         monkeypatch.setattr(Slots, "shape", property(tight))
@@ -280,7 +280,7 @@ def test_a_row_that_waits_is_left_alone() -> None:
     canvas = canvas_of(model, ((8, 20), (5, 20)))
     slots = slots_for(model, canvas, commit=in_turn, feedback=Slerp(), block_length=4, cache="dual")
     slots.step()
-    assert [row.midway for row in slots.rows] == [False, True]
+    assert [row.reach for row in slots.rows] == [0, 1]
     memory = slots.plan.caching.memory
     assert memory is not None
 
@@ -293,7 +293,7 @@ def test_a_row_that_waits_is_left_alone() -> None:
         step = slots.step()
         assert step.running.tolist() == [False, True]
         assert all(map(torch.equal, before, first_row()))
-    assert [row.midway for row in slots.rows] == [False, False]
+    assert [row.reach for row in slots.rows] == [0, 0]
     assert slots.step().running.tolist() == [True, True]
 
 
