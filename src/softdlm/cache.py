@@ -33,7 +33,7 @@ class Shape(NamedTuple):
     """What fixes the shapes of a pass, so that one captured graph serves all passes of a shape."""
 
     width: int | None
-    """Columns of the window that is computed in each row; None is the whole canvas."""
+    """Columns of the window that is computed in each row; None is the whole canvas of every row, and none waits."""
     room: int
     """Positions that go through the LM head, at least as many as are requested."""
     masked: bool

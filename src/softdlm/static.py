@@ -145,7 +145,7 @@ class Slots:
         plan, reach = self.plan, next_reach({row.reach for row in self.rows if row.running})
         near, dual = min(plan.blocks.length or length, length), plan.caching.kind == "dual"
         due = [row for row in self.rows if row.running and row.reach in (range(1, reach + 1) if reach else (0,))]
-        width = None
+        width = None if len(due) == sum(row.running for row in self.rows) else length
         if reach:
             columns = reach * near if dual else rounded(length - min(row.start for row in due))
             width = min(columns + plan.model.first_open, length)
