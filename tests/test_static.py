@@ -421,6 +421,14 @@ def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not model.kept
 
 
+def test_what_is_lent_is_of_one_renew() -> None:
+    """Captured passes have the clock's arithmetic in them."""
+    model = model_of("llada")
+    model.kept.clear()
+    keys = {plan_decode(model, block_length=4, cache="dual", renew=renew).key for renew in (1, 2, 3)}
+    assert len(keys) == 3
+
+
 class Unhashable(TopN):
     __hash__ = None  # type: ignore[assignment]
 

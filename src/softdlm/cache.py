@@ -137,7 +137,7 @@ class Caching:
             raise UsageError(f"renew {renew} counts blocks, and without block_length there is one: give a block_length")
         if renew > 1 and blocks.attention:
             raise UsageError(
-                f"renew {renew} is for full attention: under block-causal attention nothing goes stale, and every block "
+                f"renew {renew} is for full attention: under block-causal attention nothing goes stale and every block "
                 "begins with what changed; leave it out"
             )
         return Caching(kind, refresh, renew, blocks)

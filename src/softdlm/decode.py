@@ -168,10 +168,10 @@ def plan_decode(
 
     block_length None is one block over the whole canvas (the paper's setting). `cache` computes less of the canvas in
     most passes, `refresh` all of it every so many passes of a block, `renew` only at the start of every so many
-    blocks (cache.py). `forbid` and `last` are token policies per id, `eos` their short form for the model's EOS ids. Draws depend on (seed, request, pass, position)
-    only; `requests` numbers the rows. Each Step keeps at least `candidates` candidates. early_finish lets a row
-    stop once nothing is open before its first EOS ("block": only when its block is closed, as LLaDA-2's
-    reference does).
+    blocks (cache.py). `forbid` and `last` are token policies per id, `eos` their short form for the model's EOS ids.
+    Draws depend on (seed, request, pass, position) only; `requests` numbers the rows. Each Step keeps at least
+    `candidates` candidates. early_finish lets a row stop once nothing is open before its first EOS ("block": only
+    when its block is closed, as LLaDA-2's reference does).
     """
     if eos not in get_args(EosPolicy):
         raise UsageError(f"eos must be one of {', '.join(get_args(EosPolicy))}, not {eos!r}")
