@@ -87,7 +87,9 @@ class Cell(NamedTuple):
     @staticmethod
     def read(record: dict[str, Any]) -> Cell:
         names = ("task", "method", "tokens a step", "block")
-        setting = Setting(*(record[name] for name in names), Cached(record["cache"], record["refresh"], record["renew"]))
+        setting = Setting(
+            *(record[name] for name in names), Cached(record["cache"], record["refresh"], record.get("renew", 1))
+        )
         verdicts = [verdict == "1" for verdict in record["verdicts"]]
         return Cell(setting, verdicts, record["passes"], record["positions"], record["seconds"])
 
