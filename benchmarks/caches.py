@@ -194,7 +194,8 @@ def _words(cell: Cell | None, plain: Cell) -> str:
 def _legend() -> list[str]:
     return [
         "Empty: the cell would repeat its neighbour (one pass a block computes everything; in one whole block the dual",
-        "cache is the prefix cache; a refresh beyond a block's passes never comes, a renewal beyond the blocks neither).",
+        "cache is the prefix cache; a refresh beyond a block's passes never comes, a renewal beyond the blocks",
+        "neither).",
     ]
 
 

@@ -1978,6 +1978,13 @@ MISTAKES = [
         "tests/test_static.py",
     ),
     Mistake(
+        "static: the host knows the pass to come",
+        "static.py",
+        "plan.caching.reach(clock.tick(plan.blocks.current(state.canvas).start))",
+        "plan.caching.reach(clock)",
+        "tests/test_static.py",
+    ),
+    Mistake(
         "static: nothing is predicted elsewhere",
         "static.py",
         "settle(plan, state, view, prediction.only(view.requested), 0)",

@@ -93,7 +93,7 @@ def test_every_change_of_the_protocol_changes_the_name(folder: Path) -> None:
 def test_a_cache_is_on_record_and_no_cache_leaves_old_names_as_they_were() -> None:
     cached = replace(BASE.decoding, cache="dual", refresh=2)
     assert cached.record() == {**BASE.decoding.record(), "cache": "dual", "refresh": 2}
-    assert not {"cache", "refresh"} & BASE.decoding.record().keys()
+    assert not {"cache", "refresh", "renew"} & BASE.decoding.record().keys()
     options = cached.options(())
     assert (options.get("cache"), options.get("refresh"), options.get("renew")) == ("dual", 2, 1)
     renewed = replace(BASE.decoding, cache="dual", renew=4)
