@@ -290,7 +290,7 @@ MISTAKES = [
     Mistake(
         "passes within the block",
         "blocks.py",
-        "torch.where(block_start == self.block_start, self.block_passes + 1, 0)",
+        "torch.where(stays, self.block_passes + 1, 0)",
         "self.block_passes + 1",
         "tests/test_parity.py",
     ),
@@ -1721,22 +1721,22 @@ MISTAKES = [
     Mistake(
         "cache: dual computes the block alone",
         "cache.py",
-        'block.inside if self.kind == "dual" else index >= block.start',
-        "index >= block.start",
+        'onward & ~beyond if self.kind == "dual" else onward',
+        "onward",
         "tests/test_parity.py",
     ),
     Mistake(
         "cache: the last keys of a closed block",
         "cache.py",
-        "return index >= clock.last_start",
-        "return index >= block.start",
+        "onward = index >= clock.last_start",
+        "onward = index >= block.start",
         "tests/test_cache.py::test_block_causal_attention_never_goes_stale",
     ),
     Mistake(
         "cache: blocks without open positions are computed",
         "blocks.py",
-        "block_start, self.block_start)",
-        "block_start, block_start - (block_start - self.block_start).clamp(max=4))",
+        "block_start, self.block_start, self",
+        "block_start, block_start - (block_start - self.block_start).clamp(max=4), self",
         "tests/test_cache.py::test_blocks_that_need_no_decoding_are_computed_too",
     ),
     Mistake(
@@ -1889,7 +1889,7 @@ MISTAKES = [
     Mistake(
         "cache: nothing to recall is said",
         "cache.py",
-        "if blocks.from_zero and blocks.length is None:",
+        "if kind is not None and blocks.from_zero and blocks.length is None:",
         "if False:",
         "tests/test_cache.py::test_what_cannot_be_meant_is_refused",
     ),
