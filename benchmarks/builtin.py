@@ -28,14 +28,13 @@ from softdlm.evaluate.metrics import Share, mcnemar, recovery  # noqa: E402
 from softdlm.feedback import FeedbackRule  # noqa: E402
 from softdlm.tasks import Task, load_task  # noqa: E402
 
-FEEDBACK: dict[str, FeedbackRule] = {
-    "vanilla": softdlm.Mask(),
-    "euclidean": softdlm.Euclidean(k=3, lam=0.3),
-    "slerp": softdlm.Slerp(k=3, lam=0.3),
-}
 RATES = (1, 2, 4, 8, 16)
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 BOUNDS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+def feedbacks(k: int = 3, lam: float = 0.3) -> dict[str, FeedbackRule]:
+    return {"vanilla": softdlm.Mask(), "euclidean": softdlm.Euclidean(k, lam), "slerp": softdlm.Slerp(k, lam)}
 
 
 class Cell(NamedTuple):
@@ -82,7 +81,7 @@ def run(model: Any, task: Task, method: str, feedback: FeedbackRule, rule: str, 
     return cell
 
 
-def table(model: Any, tasks: list[Task], batch: int, chosen: Sequence[float] = (0.02, 0.1)) -> list[Cell]:
+def table(model: Any, tasks: list[Task], batch: int, lam: float, chosen: Sequence[float] = (0.02, 0.1)) -> list[Cell]:
     """Every method at every rate, and the paper's two adaptive rules, with bounds chosen on validation items."""
     rules: dict[str, CommitRule] = {f"{n} a step": softdlm.TopN(n) for n in RATES}
     rules |= {"threshold 0.9": softdlm.Threshold(0.9)}
@@ -91,34 +90,34 @@ def table(model: Any, tasks: list[Task], batch: int, chosen: Sequence[float] = (
         run(model, task, method, feedback, rule, commit, batch)
         for task in tasks
         for rule, commit in rules.items()
-        for method, feedback in FEEDBACK.items()
+        for method, feedback in feedbacks(lam=lam).items()
     ]
 
 
-def bounds(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
+def bounds(model: Any, tasks: list[Task], batch: int, lam: float) -> list[Cell]:
     """The frontier of accuracy against passes."""
     rules: dict[str, CommitRule] = {"1 a step": softdlm.TopN(1)}
     rules |= {f"threshold {tau}": softdlm.Threshold(tau) for tau in THRESHOLDS}
     rules |= {f"entropy bound {bound}": softdlm.EntropyBound(bound) for bound in BOUNDS}
     return [
-        run(model, task, method, FEEDBACK[method], rule, commit, batch)
+        run(model, task, method, feedbacks(lam=lam)[method], rule, commit, batch)
         for task in tasks
         for rule, commit in rules.items()
         for method in ("vanilla", "slerp")
     ]
 
 
-def sensitivity(model: Any, tasks: list[Task], batch: int) -> list[Cell]:
-    """lambda at k = 3 and k at lambda = 0.3, at 4 and 8 tokens a step."""
-    settings = [(3, lam) for lam in (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)] + [(k, 0.3) for k in (1, 2, 4, 8)]
+def sensitivity(model: Any, tasks: list[Task], batch: int, lam: float) -> list[Cell]:
+    """Strengths at k = 3, and k at the strength given, at 4 and 8 tokens a step."""
+    settings = [(3, each) for each in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)] + [(k, lam) for k in (1, 2, 4, 8)]
     cells = []
     for task in tasks:
         for n in (4, 8):
             cells.append(run(model, task, "vanilla", softdlm.Mask(), f"{n} a step", softdlm.TopN(n), batch))
-            for k, lam in settings:
+            for k, each in settings:
                 for name, kind in {"slerp": softdlm.Slerp, "euclidean": softdlm.Euclidean}.items():
-                    method = f"{name} k={k} lam={lam}"
-                    cells.append(run(model, task, method, kind(k=k, lam=lam), f"{n} a step", softdlm.TopN(n), batch))
+                    method = f"{name} k={k} lam={each}"
+                    cells.append(run(model, task, method, kind(k=k, lam=each), f"{n} a step", softdlm.TopN(n), batch))
     return cells
 
 
@@ -157,6 +156,7 @@ def main() -> None:
     parser.add_argument("--split", default="validation", help="validation while choosing; test once")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--bounds", default="0.02,0.1", help="entropy bounds of the table")
+    parser.add_argument("--lam", type=float, default=0.3, help="strength of the soft methods")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--device")
     parser.add_argument("--name", default="builtin", help="prefix of the result files")
@@ -166,7 +166,7 @@ def main() -> None:
     tasks = [load_task(name, split=args.split, size=args.limit) for name in args.tasks.split(",")]
     chosen = [float(bound) for bound in args.bounds.split(",")]
     measures = {"bounds": bounds, "sensitivity": sensitivity}
-    found = ({"table": partial(table, chosen=chosen)} | measures)[args.what](model, tasks, args.batch)
+    found = ({"table": partial(table, chosen=chosen)} | measures)[args.what](model, tasks, args.batch, args.lam)
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{date.today().isoformat()}-{args.name}-{args.what}-{args.split}"
     conditions = {
@@ -178,6 +178,7 @@ def main() -> None:
         "softdlm": softdlm.__version__,
         "dtype": "float32",
         "batch": args.batch,
+        "lam": args.lam,
     }
     rows = [cell.record() for cell in found]
     stem.with_suffix(".json").write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=0) + "\n")

@@ -31,6 +31,7 @@ from softdlm.feedback import FeedbackRule  # noqa: E402
 from softdlm.tasks import Task, load_task  # noqa: E402
 
 FEEDBACK: dict[str, FeedbackRule] = {"vanilla": softdlm.Mask(), "slerp": softdlm.Slerp(k=3, lam=0.3)}
+"""The strength is replaced by --lam."""
 
 
 class Cached(NamedTuple):
@@ -224,11 +225,13 @@ def main() -> None:
     parser.add_argument("--blocks", type=numbers, default=[16, 32, 64], help="the task's length is one whole block")
     parser.add_argument("--refreshes", type=numbers, default=[2, 4], help="passes between refreshes, beside none")
     parser.add_argument("--renewals", type=numbers, default=[1], help="blocks between passes over everything")
+    parser.add_argument("--lam", type=float, default=0.3, help="strength of SLERP")
     parser.add_argument("--device")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--name", default="caches", help="prefix of the result files")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
+    FEEDBACK["slerp"] = softdlm.Slerp(k=3, lam=args.lam)
     model = softdlm.load(args.model, dtype=args.dtype, device=args.device)
     conditions = {
         "date": date.today().isoformat(),
@@ -239,6 +242,7 @@ def main() -> None:
         "softdlm": softdlm.__version__,
         "dtype": args.dtype,
         "batch": args.batch,
+        "lam": args.lam,
     }
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{conditions['date']}-{args.name}-{args.split}"

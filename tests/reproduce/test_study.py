@@ -31,11 +31,11 @@ def test_built_in_tasks_take_the_places_of_their_domains_benchmarks() -> None:
     assert study(tasks=("mini-math",)).places("humaneval") == {}
 
 
-def test_the_built_in_model_reads_its_prompts_in_the_chat_template_and_others_raw() -> None:
-    assert Study.of("builtin", device="cpu").chat
-    assert not Study.of("builtin", device="cpu", chat=False).chat
+def test_prompts_are_raw_text_unless_told_otherwise() -> None:
+    assert not Study.of("builtin", device="cpu").chat
+    assert Study.of("builtin", device="cpu", chat=True).chat
     assert not real().chat
-    assert Study.of("builtin", device="cpu").record()["chat"] is True
+    assert Study.of("builtin", device="cpu", chat=True).record()["chat"] is True
 
 
 def test_the_recipe_decides_the_strength() -> None:

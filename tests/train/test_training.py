@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from softdlm.train.student import Student
 
 CPU = torch.device("cpu")
 TOKENS = read_tokens(BUILTIN)
-SMALL = replace(RECIPES["toy"], width=32, layers=2, heads=2, mlp=64, batch=8, steps=8, warmup=2, ema=0.9)
+SMALL = replace(RECIPES["toy"], width=32, layers=2, heads=2, mlp=64, batch=8, steps=8, warmup=2, ema=0.9, muon=3e-3)
 MIXTURE = Recipe().mixture
 train = partial(loop.train, say=lambda text: None)
 
@@ -95,6 +96,19 @@ def test_answer_regions_are_full_half_of_the_time_and_exact_for_either_or() -> N
     assert 0.20 < (batch.answer == 64).float().mean() < 0.30
     full = batch_of(batch=1000).answer == 64
     assert 0.42 < full.float().mean() < 0.60
+
+
+def test_half_of_either_or_is_raw_text_and_all_else_stands_in_the_chat_template() -> None:
+    """The paper reads its prompts as raw text (tables 9 to 11)."""
+    prefix = list(TOKENS.prefix)
+    framed = {
+        name: np.mean(
+            [row[: len(prefix)].tolist() == prefix for row in RowMaker(TOKENS, {name: 1.0}, 400, 0).rows(0).ids]
+        )
+        for name in MIXTURE
+    }
+    assert 0.42 < framed.pop("either-or") < 0.58
+    assert set(framed.values()) == {1.0}
 
 
 def test_masks_touch_answers_only_at_the_right_rate() -> None:
@@ -173,10 +187,10 @@ def test_resumed_run_equals_an_undisturbed_one(tmp_path: Path, monkeypatch: pyte
     cut = quiet_run(tmp_path / "cut", save_seconds=0)
     learn = Student.learn
 
-    def fail_at_step_5(self: Student, loss: Tensor, step: int, rate: float) -> None:
+    def fail_at_step_5(self: Student, loss: Tensor, step: int, share: float) -> None:
         if step == 5:
             raise InterruptedError
-        learn(self, loss, step, rate)
+        learn(self, loss, step, share)
 
     monkeypatch.setattr(Student, "learn", fail_at_step_5)
     with pytest.raises(InterruptedError):
@@ -192,6 +206,19 @@ def test_resumed_run_equals_an_undisturbed_one(tmp_path: Path, monkeypatch: pyte
     assert not (tmp_path / "cut" / "state.safetensors").exists()
 
 
+def test_each_optimiser_keeps_its_own_rate() -> None:
+    student = Student(replace(SMALL, lr=1e-3, muon=4e-3), config_of(SMALL), CPU)
+    adam, muon = student.optimizers
+    student.learn(sum(weight.square().sum() for weight in student.weights.values()), 0, share=0.5)
+    assert {group["lr"] for group in adam.param_groups} == {5e-4}
+    assert {group["lr"] for group in muon.param_groups} == {2e-3}
+    inner = {id(weight) for group in muon.param_groups for weight in group["params"]}
+    named = {name for name, weight in student.weights.items() if id(weight) in inner}
+    assert named == {name for name, weight in student.weights.items() if ".layers." in name and weight.ndim == 2}
+    whole = [weight for each in student.optimizers for group in each.param_groups for weight in group["params"]]
+    assert len(whole) == len({id(weight) for weight in whole}) == len(student.weights)
+
+
 def test_minutes_set_the_number_of_steps(tmp_path: Path) -> None:
     recipe = replace(SMALL, steps=100_000, warmup=20)
     card = train(recipe, quiet_run(tmp_path, minutes=0.05))
@@ -202,8 +229,8 @@ def test_minutes_set_the_number_of_steps(tmp_path: Path) -> None:
 
 
 def test_schedule_warms_up_and_ends_at_zero() -> None:
-    recipe = replace(SMALL, lr=1.0, warmup=2, steps=10)
-    rates = [recipe.rate(step, 10) for step in range(11)]
+    recipe = replace(SMALL, warmup=2, steps=10)
+    rates = [recipe.share(step, 10) for step in range(11)]
     assert rates[:3] == [0.5, 1.0, 1.0]
     assert rates[10] == pytest.approx(0)
     assert rates[2:] == sorted(rates[2:], reverse=True)

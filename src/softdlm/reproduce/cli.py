@@ -21,8 +21,8 @@ Tasks = Annotated[
     typer.Option(help="mini-math,mini-code by default for builtin, gsm8k,math500,humaneval,mbpp for others."),
 ]
 Chat = Annotated[
-    bool | None,
-    typer.Option("--chat/--raw", help="Controlled prompts in the chat template (builtin) or raw (others)."),
+    bool,
+    typer.Option("--chat/--raw", help="Controlled prompts in the chat template, or as raw text."),
 ]
 Readings = Annotated[str | None, typer.Option(help="Of Dream: dream-dllm (default) or dream-greedy.")]
 SensitivityRate = Annotated[int, typer.Option(help="Tokens a step in Figure 2, which does not say: 2, or 4.")]
@@ -39,7 +39,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder of results; what it holds
 
 def reproduce(
     what: What, model: Model = "builtin", quick: Quick = False, out: Out = None, limit: Limit = None,
-    tasks: Tasks = None, chat: Chat = None, reading: Readings = None, sensitivity_rate: SensitivityRate = 2,
+    tasks: Tasks = None, chat: Chat = False, reading: Readings = None, sensitivity_rate: SensitivityRate = 2,
     table6_items: AdaptiveItems = "first-500", max_new_tokens: NewTokens = None, data_dir: DataDir = None,
     allow_unsandboxed: Unsandboxed = False, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, batch_size: BatchSize = None,

@@ -14,8 +14,6 @@ from softdlm.recipes.numbers import Printed
 
 STAND_INS: dict[str, paper.Domain] = {"mini-math": "math", "mini-code": "code"}
 """Built-in tasks that take the places of the benchmarks of a domain."""
-KNOWS_CHAT_ONLY = ("builtin",)
-"""Models whose controlled prompts stand inside the chat template unless told otherwise; others read raw text."""
 FIRST = 500
 """Items of GSM8K that Table 6's values fit."""
 AdaptiveItems = Literal["first-500", "full"]
@@ -104,7 +102,7 @@ class Study:
         quick: bool = False,
         limit: int | None = None,
         tasks: Sequence[str] | None = None,
-        chat: bool | None = None,
+        chat: bool = False,
         device: str | None = None,
         dtype: str | None = None,
         batch_size: int | None = None,
@@ -124,7 +122,7 @@ class Study:
             spec.checkpoint().source.family,
             tuple(tasks or (STAND_INS if small else BENCHMARKS)),
             scale if limit is None else scale.capped(limit),
-            chat=model in KNOWS_CHAT_ONLY if chat is None else chat,
+            chat=chat,
             batch_size=batch_size or (256 if small and on_gpu else None),
             **readings,
         )

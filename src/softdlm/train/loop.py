@@ -116,7 +116,7 @@ def _train_steps(student: Student, run: Run, tokens: Tokens, progress: Progress,
     ):
         while progress.step < progress.steps:
             loss = step_loss(next(batches), progress.step)
-            student.learn(loss, progress.step, recipe.rate(progress.step, progress.steps))
+            student.learn(loss, progress.step, recipe.share(progress.step, progress.steps))
             progress = replace(progress, step=progress.step + 1, seconds=clock.seconds)
             if not progress.planned:
                 progress = clock.plan(progress, say)
@@ -141,7 +141,8 @@ class StepLoss:
         cuda = run.device.type == "cuda"
         self.network, self.seed, self.mask_id, self.device = network, seed, mask_id, run.device
         self.generator = torch.Generator(run.device)
-        self.loss = torch.compile(network_loss, dynamic=False) if cuda and run.compile else network_loss
+        captured = partial(torch.compile, dynamic=False)  # as CUDA graphs
+        self.loss = captured(network_loss) if cuda and run.compile else network_loss
         self.autocast = partial(torch.autocast, run.device.type, torch.bfloat16, enabled=cuda)
 
     def __call__(self, rows: Rows, step: int) -> torch.Tensor:
@@ -200,7 +201,7 @@ class Clock:
             "step": progress.step,
             "steps": progress.steps,
             "loss": round(loss, 5),
-            "lr": self.recipe.rate(progress.step - 1, progress.steps),
+            "lr": self.recipe.lr * self.recipe.share(progress.step - 1, progress.steps),
             "items_per_second": round(self.recipe.batch / pace, 1),
             "seconds": round(self.seconds, 2),
             "seconds_left": round(pace * (progress.steps - progress.step), 1),

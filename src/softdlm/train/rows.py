@@ -60,7 +60,7 @@ class RowMaker:
         pairs = [next(streams[name]) for name in names]
         texts = [text for pair in pairs for text in pair]
         encoded = _encode(self.tokens.file, texts)
-        prompts = [[*self.tokens.prefix, *prompt, *self.tokens.suffix] for prompt in encoded[::2]]
+        prompts = [self._prompt(rng, *each) for each in zip(names, encoded[::2], strict=True)]
         responses = encoded[1::2]
         check(prompts, responses)
         ids = np.full((self.batch, LENGTH), self.tokens.eos_id, dtype=np.int16)
@@ -68,6 +68,15 @@ class RowMaker:
             row[: len(prompt) + len(response)] = prompt + response
         lengths = [answer_length(rng, *each) for each in zip(names, map(len, responses), strict=True)]
         return Rows(ids, np.array([len(prompt) for prompt in prompts], np.int16), np.array(lengths, np.int16))
+
+    def several(self, steps: Sequence[int]) -> list[Rows]:
+        return [self.rows(step) for step in steps]
+
+    def _prompt(self, rng: Random, task: str, prompt: list[int]) -> list[int]:
+        """Inside the chat template; half of either-or as raw text, which is how the paper's prompts are read."""
+        if task == EITHER_OR and rng.random() < 0.5:
+            return prompt
+        return [*self.tokens.prefix, *prompt, *self.tokens.suffix]
 
 
 def answer_length(rng: Random, task: str, response: int) -> int:

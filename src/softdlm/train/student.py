@@ -13,9 +13,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.optim.optimizer import Optimizer
 
 from softdlm.errors import UsageError
 from softdlm.models import llada
+from softdlm.train.muon import Muon
 from softdlm.train.recipe import Recipe
 
 STATE = "state.safetensors"
@@ -40,7 +42,7 @@ class Student:
             torch.manual_seed(recipe.seed)
             self.network: Any = llada.network(config)  # initialised on the CPU: the same weights for every device
         self.network.to(device).train()
-        self.optimizer = _optimizer(recipe, self.network, device)
+        self.optimizers = _optimizers(recipe, self.network, device)
         self.average = None if recipe.ema is None else [weight.detach().clone() for weight in self.weights.values()]
         self.losses = torch.zeros(RECENT, device=device)
 
@@ -48,14 +50,15 @@ class Student:
     def weights(self) -> dict[str, Tensor]:
         return dict(self.network.named_parameters())
 
-    def learn(self, loss: Tensor, step: int, rate: float) -> None:
-        """One update. Nothing here waits for the device."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+    def learn(self, loss: Tensor, step: int, share: float) -> None:
+        """One update at this share of the learning rates. Nothing here waits for the device."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = share * optimizer.defaults["lr"]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.losses[step % RECENT] = loss.detach()
         if self.average is not None:
             assert self.recipe.ema is not None
@@ -88,7 +91,8 @@ class Student:
             if json.loads(about["recipe"]) != self.recipe.record():
                 raise UsageError(f"{file} is of another recipe: {about['recipe']}; repeat its settings to resume")
             progress = Progress(**json.loads(about["progress"]))
-            self.optimizer.load_state_dict(self._blank_moments(progress.step))
+            for optimizer in self.optimizers if progress.step else ():
+                _blank_moments(optimizer, progress.step)
             for name, tensor in self._tensors(progress.step).items():
                 tensor.data.copy_(stored.get_tensor(name))
         return progress
@@ -98,24 +102,33 @@ class Student:
         if self.average is not None:
             tensors |= {f"average.{name}": each for name, each in zip(self.weights, self.average, strict=True)}
         for name, weight in self.weights.items() if step else ():
-            moments = self.optimizer.state[weight]
-            tensors |= {f"{moment}.{name}": moments[moment] for moment in ("exp_avg", "exp_avg_sq")}
+            (moments,) = (each.state[weight] for each in self.optimizers if weight in each.state)
+            tensors |= {f"{moment}.{name}": moments[moment] for moment in moments if moment != "step"}
         return tensors
 
-    def _blank_moments(self, step: int) -> dict[str, Any]:
-        """An optimiser that has taken `step` steps, its moments still to be filled in."""
-        state = self.optimizer.state_dict()
-        ordered = [weight for group in self.optimizer.param_groups for weight in group["params"]]
-        for number, weight in enumerate(ordered if step else ()):
-            zeros = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
-            state["state"][number] = {"step": torch.tensor(float(step)), **zeros}
-        return state
+
+def _blank_moments(optimizer: Optimizer, step: int) -> None:
+    """Make it one that has taken `step` steps, its moments still to be filled in."""
+    names = ("momentum_buffer",) if isinstance(optimizer, Muon) else ("exp_avg", "exp_avg_sq")
+    for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
+        optimizer.state[weight] = {name: torch.zeros_like(weight) for name in names}
+        if not isinstance(optimizer, Muon):
+            optimizer.state[weight]["step"] = torch.tensor(float(step), device=weight.device)
 
 
-def _optimizer(recipe: Recipe, network: Any, device: torch.device) -> torch.optim.AdamW:
-    weights = list(network.parameters())
+def _optimizers(recipe: Recipe, network: Any, device: torch.device) -> list[Optimizer]:
+    """Muon for the layers' matrices where the recipe wants it, AdamW for all others."""
+    inner = [weight for weight in network.model.layers.parameters() if weight.ndim == 2 and recipe.muon is not None]
+    outer = [weight for weight in network.parameters() if all(weight is not other for other in inner)]
     groups = [
-        {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [weight for weight in weights if weight.ndim == 1], "weight_decay": 0.0},
+        {"params": [weight for weight in outer if weight.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [weight for weight in outer if weight.ndim == 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=device.type == "cuda")
+    adam = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=device.type == "cuda")
+    if recipe.muon is None:
+        return [adam]
+    alike = [
+        [weight for weight in inner if weight.shape == shape]
+        for shape in dict.fromkeys(weight.shape for weight in inner)
+    ]
+    return [adam, Muon(alike, recipe.muon, recipe.weight_decay)]
