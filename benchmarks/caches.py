@@ -37,9 +37,11 @@ FEEDBACK: dict[str, FeedbackRule] = {"vanilla": softdlm.Mask(), "slerp": softdlm
 class Cached(NamedTuple):
     kind: CacheKind | None
     refresh: int | None = None
+    renew: int = 1
 
     def __str__(self) -> str:
         words = [self.kind or "no cache", *([] if self.refresh is None else [f"refresh {self.refresh}"])]
+        words += [] if self.renew == 1 else [f"renew {self.renew}"]
         return ", ".join(words)
 
 
@@ -73,6 +75,7 @@ class Cell(NamedTuple):
             "block": self.setting.block,
             "cache": self.setting.cached.kind,
             "refresh": self.setting.cached.refresh,
+            "renew": self.setting.cached.renew,
             "accuracy": round(share.percent, 2),
             "interval": [round(share.low, 2), round(share.high, 2)],
             "items": share.items,
@@ -85,7 +88,9 @@ class Cell(NamedTuple):
     @staticmethod
     def read(record: dict[str, Any]) -> Cell:
         names = ("task", "method", "tokens a step", "block")
-        setting = Setting(*(record[name] for name in names), Cached(record["cache"], record["refresh"]))
+        setting = Setting(
+            *(record[name] for name in names), Cached(record["cache"], record["refresh"], record.get("renew", 1))
+        )
         verdicts = [verdict == "1" for verdict in record["verdicts"]]
         return Cell(setting, verdicts, record["passes"], record["positions"], record["seconds"])
 
@@ -119,6 +124,7 @@ def run(model: Any, meter: Meter, task: Task, setting: Setting, batch: int) -> C
         block_length=setting.block,
         cache=setting.cached.kind,
         refresh=setting.cached.refresh,
+        renew=setting.cached.renew,
         batch_size=batch,
         engine="dynamic",  # the meter sits in Python, where a captured pass does not come by
     )
@@ -136,15 +142,23 @@ def run(model: Any, meter: Meter, task: Task, setting: Setting, batch: int) -> C
     return cell
 
 
-def settings(task: Task, rates: Sequence[int], blocks: Sequence[int], refreshes: Sequence[int]) -> Iterator[Setting]:
-    """No cell twice: a refresh that a block never reaches is none, and in one whole block the two caches coincide."""
+def settings(
+    task: Task, rates: Sequence[int], blocks: Sequence[int], refreshes: Sequence[int], renewals: Sequence[int]
+) -> Iterator[Setting]:
+    """No cell twice: a refresh that a block never reaches is none, and in one whole block the two caches coincide.
+
+    Renewals beyond the number of blocks are all once a decode, so the first of them stands for them.
+    """
     for block in blocks:
         whole = block >= task.max_new_tokens
         for rate in rates:
             passes = -(-block // rate)
             every = [None, *(refresh for refresh in refreshes if refresh < passes)]
             kinds: list[CacheKind] = ["prefix"] if whole else ["prefix", "dual"]
+            count = -(-task.max_new_tokens // block)
+            rarer = sorted({min(renew, count) for renew in renewals} - {1})
             caches = [Cached(None), *(Cached(kind, refresh) for kind in kinds for refresh in every if passes > 1)]
+            caches += [Cached(kind, None, renew) for kind in kinds for renew in rarer]
             for method in FEEDBACK:
                 for cached in caches:
                     yield Setting(task.name, method, rate, None if whole else block, cached)
@@ -154,7 +168,7 @@ def markdown(cells: Sequence[Cell]) -> str:
     """One table per task and method: rows are rates and blocks, columns are caches."""
     plain = {cell.setting.place: cell for cell in cells if cell.setting.cached.kind is None}
     columns = list(dict.fromkeys(cell.setting.cached for cell in cells))
-    columns.sort(key=lambda cached: (cached.kind or "", cached.refresh or 1000), reverse=True)
+    columns.sort(key=lambda cached: (cached.kind or "", cached.refresh or 1000, -cached.renew), reverse=True)
     columns.sort(key=lambda cached: cached.kind is not None)
     found = {(cell.setting.place, cell.setting.cached): cell for cell in cells}
     lines = []
@@ -181,7 +195,8 @@ def _words(cell: Cell | None, plain: Cell) -> str:
 def _legend() -> list[str]:
     return [
         "Empty: the cell would repeat its neighbour (one pass a block computes everything; in one whole block the dual",
-        "cache is the prefix cache; a refresh beyond a block's passes never comes).",
+        "cache is the prefix cache; a refresh beyond a block's passes never comes, a renewal beyond the blocks",
+        "neither).",
     ]
 
 
@@ -209,6 +224,7 @@ def main() -> None:
     parser.add_argument("--rates", type=numbers, default=[1, 2, 4, 8], help="tokens a step")
     parser.add_argument("--blocks", type=numbers, default=[16, 32, 64], help="the task's length is one whole block")
     parser.add_argument("--refreshes", type=numbers, default=[2, 4], help="passes between refreshes, beside none")
+    parser.add_argument("--renewals", type=numbers, default=[1], help="blocks between passes over everything")
     parser.add_argument("--lam", type=float, default=0.3, help="strength of SLERP")
     parser.add_argument("--device")
     parser.add_argument("--dtype", default="float32")
@@ -234,7 +250,7 @@ def main() -> None:
     for name in args.tasks.split(","):
         task = load_task(name, split=args.split, size=args.items)
         softdlm.generate(model, [item.prompt for item in task][: args.batch], max_new_tokens=8, batch_size=args.batch)
-        for setting in settings(task, args.rates, args.blocks, args.refreshes):
+        for setting in settings(task, args.rates, args.blocks, args.refreshes, args.renewals):
             if any(cell.setting == setting for cell in cells):
                 continue
             cells.append(run(model, meter, task, setting, args.batch))

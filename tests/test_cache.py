@@ -55,6 +55,13 @@ def canvas_for(model: Any, seed: int, prompt: int = 6, new: int = 13) -> Canvas:
     return Canvas.pack([ids], [prompt + new], model.mask_id, 0)
 
 
+def with_gaps(model: Any, seed: int) -> Canvas:
+    """Some blocks have nothing open, so that the next one does not follow on the last."""
+    ids = torch.randint(3, 140, (1, 40), generator=generator(seed))
+    ids[0, [5, 6, 17, 18, 19, 33, 38]] = model.mask_id
+    return Canvas.of(ids, model.mask_id)
+
+
 def story(model: Any, canvas: Canvas, **options: Any) -> list[list[int]]:
     return [step.canvas.ids.flatten().tolist() for step in softdlm.denoise(model, canvas, **options)]
 
@@ -129,9 +136,7 @@ def test_blocks_that_need_no_decoding_are_computed_too(kind: Any) -> None:
     """A text with gaps: the next open position may lie several blocks further."""
     model = model_of("llada2")
     for seed in range(4):
-        ids = torch.randint(3, 140, (1, 40), generator=generator(seed))
-        ids[0, [5, 6, 17, 18, 19, 33, 38]] = model.mask_id
-        canvas = Canvas.of(ids, model.mask_id)
+        canvas = with_gaps(model, seed)
         options: Any = {"commit": TopN(1), "feedback": Slerp(), "block_length": 4}
         assert story(model, canvas, cache=kind, **options) == story(model, canvas, **options)
 
@@ -147,18 +152,18 @@ def shallow(network: str) -> Any:
 
 
 @settings(max_examples=25)
-@given(st.sampled_from(FULL), seeds, commits, feedbacks, lengths)
+@given(st.sampled_from(FULL), seeds, commits, feedbacks, lengths, st.sampled_from([1, 2, 9]), st.booleans())
 def test_in_one_layer_nothing_that_stays_hard_goes_stale(
-    network: str, seed: int, commit: Any, feedback: Any, block: int
+    network: str, seed: int, commit: Any, feedback: Any, block: int, renew: int, gaps: bool
 ) -> None:
     """So the prefix cache is exact; the dual cache too while what comes after the block stays [MASK]."""
     model = shallow(network)
-    canvas = canvas_for(model, seed)
+    canvas = with_gaps(model, seed) if gaps else canvas_for(model, seed)
     options: Any = {"commit": commit, "feedback": feedback, "block_length": block}
     plain = story(model, canvas, **options)
-    assert story(model, canvas, cache="prefix", **options) == plain
+    assert story(model, canvas, cache="prefix", renew=renew, **options) == plain
     if feedback == Mask():
-        assert story(model, canvas, cache="dual", **options) == plain
+        assert story(model, canvas, cache="dual", renew=renew, **options) == plain
 
 
 @pytest.mark.parametrize("network", FULL)
@@ -170,8 +175,14 @@ def test_in_more_layers_they_do(network: str) -> None:
         canvas = canvas_for(model, seed, new=8)
         return {str(story(model, canvas, cache=kind, **options)) for kind in (None, "prefix", "dual")}
 
+    def renewals(seed: int) -> set[str]:
+        options: Any = {"commit": TopN(1), "block_length": 4, "cache": "dual"}
+        canvas = canvas_for(model_of(network), seed)
+        return {str(story(model_of(network), canvas, renew=renew, **options)) for renew in (1, 2, 4)}
+
     assert any(len(runs(model_of(network), seed)) == 3 for seed in range(8))
     assert any(len(runs(shallow(network), seed)) == 2 for seed in range(8))
+    assert any(len(renewals(seed)) == 3 for seed in range(8))
 
 
 @settings(max_examples=20)
@@ -257,6 +268,51 @@ def test_what_each_pass_computes(network: str, kind: Any, refresh: int | None, m
     assert watched.written == [list(written) for _, written in expected]
 
 
+@pytest.mark.parametrize("network", ["llada", "dream"])
+@pytest.mark.parametrize("kind", ["prefix", "dual"])
+@pytest.mark.parametrize("renew", [1, 2, 3, 9])
+def test_a_block_begins_with_what_changed(network: str, kind: Any, renew: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every n-th with everything; the others with the block just closed, whose last tokens are new, and their own."""
+    model = model_of(network)
+    watched = Watched(model, monkeypatch)
+    canvas = canvas_for(model, 1, prompt=6, new=23)
+    options: Any = {"commit": TopN(2), "block_length": 5, "feedback": Slerp()}
+    steps = list(softdlm.denoise(model, canvas, cache=kind, renew=renew, **options))
+    back, expected = model.first_open, []
+    for number, (start, length) in enumerate(((6, 5), (11, 5), (16, 5), (21, 5), (26, 3))):
+        end = start + length if kind == "dual" else 29
+        begin = (0, 0) if number % renew == 0 else (start - 5 - back, start - 5)
+        expected += [(*begin, end if number % renew else 29)]
+        expected += [(start - back, start, end)] * ((length + 1) // 2 - 1)
+    assert watched.columns == [list(range(seen, end)) for seen, _, end in expected]
+    assert watched.written == [list(range(start, end)) for _, start, end in expected]
+    assert len(steps) == len(list(softdlm.denoise(model, canvas, **options)))
+
+
+def test_a_block_that_does_not_follow_on_the_last_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window would have to be longer. Blocks are counted as a row comes to them."""
+    model = model_of("llada")
+    watched = Watched(model, monkeypatch)
+    list(softdlm.denoise(model, with_gaps(model, 0), commit=TopN(4), block_length=5, cache="dual", renew=9))
+    everything = list(range(40))
+    assert watched.columns == [everything, everything, everything, list(range(30, 40))]
+
+
+@pytest.mark.parametrize("network", FULL)
+@pytest.mark.parametrize("kind", ["prefix", "dual"])
+def test_rows_renew_each_at_its_own_time(network: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In shared products: some rows whole, some at the start of a block, some within one."""
+    monkeypatch.setattr("softdlm.predict.rows_apart", lambda device: False)
+    model = model_of(network)
+    prompts = [torch.randint(3, 140, (n,), generator=generator(n)).tolist() for n in (9, 4, 15, 7)]
+    options: Any = {"commit": EntropyBound(0.6), "feedback": Slerp(), "block_length": 3, "cache": kind, "renew": 2}
+    options |= {"max_new_tokens": 14, "engine": "dynamic"}
+    together = softdlm.generate(model, prompts, **options)
+    alone = [softdlm.generate(model, prompt, **options) for prompt in prompts]
+    assert len({answer.forwards for answer in alone}) > 1
+    assert [(each.ids, each.forwards) for each in together] == [(each.ids, each.forwards) for each in alone]
+
+
 def test_block_causal_passes_compute_the_block_and_once_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("llada2")
     watched = Watched(model, monkeypatch)
@@ -331,6 +387,11 @@ def test_rows_on_threads_write_each_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         ("llada", {"cache": "suffix"}, "cache must be one of prefix, dual, or None, not 'suffix'"),
         ("llada", {"refresh": 2}, "refresh 2 is of a cache"),
         ("llada", {"cache": "dual", "refresh": 0}, "refresh must be at least 1 pass"),
+        ("llada", {"renew": 2}, "renew 2 is of a cache: give cache as well"),
+        ("llada", {"cache": "dual", "block_length": 4, "renew": 0}, "renew must be at least 1 block, not 0"),
+        ("llada", {"cache": "dual", "block_length": 4, "renew": 2, "refresh": 3}, "renew 2 and refresh 3.*one of them"),
+        ("llada", {"cache": "dual", "renew": 2}, "renew 2 counts blocks.*give a block_length"),
+        ("llada2", {"cache": "dual", "block_length": 4, "renew": 2}, "renew 2 is for full attention.*leave it out"),
         ("llada2", {"cache": "prefix"}, "cache 'prefix' has nothing to recall.*give a block_length"),
         ("llada2 full", {"cache": "dual"}, "cache 'dual' has nothing to recall.*give a block_length"),
     ],

@@ -120,6 +120,7 @@ def test_models_and_doctor() -> None:
         (["compare", "x", "-m", "LLADA", "--methods", "vanilla,magic"], "unknown method 'magic'"),
         (["compare", "x", "-m", "LLADA", "--cache", "suffix"], "cache must be one of prefix, dual, or None"),
         (["generate", "x", "-m", "LLADA", "--refresh", "2"], "refresh 2 is of a cache: give cache as well"),
+        (["compare", "x", "-m", "LLADA", "--renew", "2"], "renew 2 is of a cache: give cache as well"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(

@@ -26,6 +26,8 @@ METHODS: list[dict[str, Any]] = [
     {"commit": Threshold(0.4), "feedback": Slerp(), "block_length": 4},
     {"commit": Threshold(0.4), "feedback": Slerp(), "block_length": 4, "cache": "dual"},
     {"commit": EntropyBound(0.4), "feedback": Slerp(), "block_length": 5, "cache": "prefix", "refresh": 3},
+    {"commit": Threshold(0.4), "feedback": Slerp(), "block_length": 4, "cache": "dual", "renew": 9},
+    {"commit": EntropyBound(0.4), "feedback": Slerp(), "block_length": 3, "cache": "prefix", "renew": 2},
 ]
 LENGTHS = [3, 8, 8, 13, 21, 70, 4]
 
@@ -124,6 +126,25 @@ def test_requests_may_enter_at_any_pass(method: dict[str, Any], arrivals: list[i
         one, other = done[number], alone(model, prompts[index], lengths[index], **options)
         assert one[:2] == other[:2]
         assert one.forwards == other.forwards
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+def test_a_request_waits_no_longer_than_a_block(cache: Any) -> None:
+    """Also among rows that never compute everything again, and that are each at another place of their block."""
+    model = tiny("llada", torch.float64)
+
+    def in_turn(prediction: Any, open: Any, context: Any) -> torch.Tensor:
+        return open & (open.cumsum(1) <= 1 + torch.arange(3)[:, None])
+
+    engine = engine_for(model, 3, commit=in_turn, block_length=4, cache=cache, renew=99)
+    first, second = (engine.submit([5] * n, n + 30) for n in (6, 9))
+    for _ in range(6):
+        engine.step()
+    third = engine.submit([7] * 8, 14)
+    for _ in range(4):
+        engine.step()
+    told = [engine.read(number) for number in (first, second, third)]
+    assert all(each is not None and each.forwards for each in told)
 
 
 def test_a_request_can_be_read_and_cancelled() -> None:

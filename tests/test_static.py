@@ -33,16 +33,20 @@ from softdlm.cache import Shape, compact
 from softdlm.choose import choose
 from softdlm.decode import outlook, plan_decode
 from softdlm.models.toy import harry_potter
-from softdlm.static import KEPT_BYTES, Slots, lent, rounded
+from softdlm.static import KEPT_BYTES, Slots, lent, next_reach, rounded
 from tests.strategies import generator
-from tests.test_cache import model_of
+from tests.test_cache import model_of, with_gaps
 
 COMMITS = (
     *(TopN(2), Threshold(0.4), EntropyBound(0.5), Factor(1.2), Steps(3), Steps(4, schedule="eps")),
     *(LeadIn(Threshold(0.4)), Threshold(0.3, budget=4)),
 )
 FEEDBACKS = (Mask(), Slerp(), Euclidean(k=2), Additive(), NormMix())
-CACHES = ((None, None), ("prefix", None), ("dual", None), ("prefix", 3), ("dual", 2), ("dual", 1))
+CACHES: tuple[dict[str, Any], ...] = (
+    *({}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "prefix", "refresh": 3}, {"cache": "dual", "refresh": 2}),
+    *({"cache": "dual", "refresh": 1}, {"cache": "dual", "renew": 2}, {"cache": "prefix", "renew": 3}),
+    {"cache": "dual", "renew": 9},
+)
 RAGGED = ((6, 19), (9, 25), (14, 22))
 """Of each row, the prompt's length and the canvas's."""
 
@@ -82,14 +86,16 @@ def slots_for(model: Any, canvas: Canvas, **options: Any) -> Slots:
     st.sampled_from([None, 1, 5, 8]),
     st.sampled_from([False, True, "block"]),
 )
-@example("dream", RAGGED, 0, TopN(2), Slerp(), ("prefix", None), 5, False)
-@example("llada", RAGGED, 0, Threshold(0.4), Slerp(), ("dual", None), 5, True)
+@example("dream", RAGGED, 0, TopN(2), Slerp(), {"cache": "prefix"}, 5, False)
+@example("llada", RAGGED, 0, Threshold(0.4), Slerp(), {"cache": "dual"}, 5, True)
+@example("dream", RAGGED, 0, Threshold(0.3), Slerp(), {"cache": "dual", "renew": 2}, 3, False)
+@example("llada", RAGGED, 1, EntropyBound(0.5), Slerp(), {"cache": "prefix", "renew": 9}, 3, True)
 def test_each_row_has_the_passes_that_denoise_gives_it(
     network: str, rows: Any, seed: int, commit: Any, feedback: Any, cache: Any, block: int | None, early: Any
 ) -> None:
     model = model_of(network)
-    kind, refresh = (None, None) if network == "llada2" or (network == "llada2 full" and not block) else cache
-    options: Any = {"commit": commit, "feedback": feedback, "cache": kind, "refresh": refresh}
+    none = network == "llada2" or (not block and (network == "llada2 full" or "renew" in cache))
+    options: Any = {"commit": commit, "feedback": feedback, **({} if none else cache)}
     options |= {"block_length": block, "early_finish": early, "eos": ("allow", "last", "forbid")[seed % 3]}
     canvas = canvas_of(model, rows, seed)
     dynamic = list(softdlm.denoise(model, canvas, **options))
@@ -184,7 +190,7 @@ def test_a_pass_asks_the_device_for_nothing(network: str, cache: Any, rows: Any)
             if slots.running:
                 with NoQuestions():
                     slots._pass(slots.shape)
-                slots.rows = [type(row)(bool(a), bool(b), *rest) for row, (a, b, *rest) in _census(slots)]
+                slots.rows = [type(row)(bool(a), *rest) for row, (a, *rest) in _census(slots)]
 
 
 def _census(slots: Slots) -> list[Any]:
@@ -234,7 +240,7 @@ def test_any_room_that_is_large_enough_does(monkeypatch: pytest.MonkeyPatch, cac
 
         def tight(slots: Slots, more: int = more) -> Shape:
             wide = shape(slots)
-            asked = int(outlook(slots.plan, slots.state, wide.width is None).requested.sum())
+            asked = int(outlook(slots.plan, slots.state, wide.reach).requested.sum())
             return wide._replace(room=min(asked + more, 2 * (wide.width or 20)))
 
         monkeypatch.setattr(Slots, "shape", property(tight))
@@ -280,7 +286,7 @@ def test_a_row_that_waits_is_left_alone() -> None:
     canvas = canvas_of(model, ((8, 20), (5, 20)))
     slots = slots_for(model, canvas, commit=in_turn, feedback=Slerp(), block_length=4, cache="dual")
     slots.step()
-    assert [row.midway for row in slots.rows] == [False, True]
+    assert [row.reach for row in slots.rows] == [0, 1]
     memory = slots.plan.caching.memory
     assert memory is not None
 
@@ -293,8 +299,40 @@ def test_a_row_that_waits_is_left_alone() -> None:
         step = slots.step()
         assert step.running.tolist() == [False, True]
         assert all(map(torch.equal, before, first_row()))
-    assert [row.midway for row in slots.rows] == [False, False]
+    assert [row.reach for row in slots.rows] == [0, 0]
     assert slots.step().running.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reach"),
+    [({0}, 0), ({1}, 1), ({2}, 2), ({0, 1}, 1), ({0, 2}, 0), ({1, 2}, 2), ({0, 1, 2}, 1)],
+)
+def test_who_goes_next(wanted: set[int], reach: int) -> None:
+    """A row that is due for everything never waits longer than a block."""
+    assert next_reach(wanted) == reach
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+def test_text_with_gaps(cache: Any) -> None:
+    """Where the next block does not follow on the last, a window of two would not hold both."""
+    for network, renew in (("llada", 1), ("dream", 2), ("llada", 9)):
+        model = model_of(network)
+        options: Any = {"commit": TopN(1), "feedback": Slerp(), "block_length": 5, "cache": cache, "renew": renew}
+        dynamic = list(softdlm.denoise(model, with_gaps(model, 3), **options))
+        static = list(softdlm.denoise(model, with_gaps(model, 3), engine="static", **options))
+        assert stories(static) == stories(dynamic)
+
+
+def test_a_block_that_renews_has_a_shape_of_its_own() -> None:
+    model = model_of("dream")
+    slots = slots_for(model, canvas_of(model, ((8, 100),)), commit=TopN(4), block_length=16, cache="dual", renew=3)
+    widths = []
+    while slots.running:
+        widths.append(slots.shape.width)
+        slots.step()
+    whole, pair = [None, 17, 17, 17], [33, 17, 17, 17]
+    assert widths == [*whole, *pair, *pair, *whole, *pair, 33, 17, 17]
+    assert len(slots.passes.met) == 3
 
 
 def test_steps_outlive_the_buffers() -> None:
@@ -381,6 +419,14 @@ def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZeroDivisionError), lent(plan, 2, 16, "static"):
         raise ZeroDivisionError
     assert not model.kept
+
+
+def test_what_is_lent_is_of_one_renew() -> None:
+    """Captured passes have the clock's arithmetic in them."""
+    model = model_of("llada")
+    model.kept.clear()
+    keys = {plan_decode(model, block_length=4, cache="dual", renew=renew).key for renew in (1, 2, 3)}
+    assert len(keys) == 3
 
 
 class Unhashable(TopN):

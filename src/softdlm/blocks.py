@@ -54,15 +54,18 @@ class Clock:
     block_start: Int[Tensor, "B 1"]
     last_start: Int[Tensor, "B 1"]
     """Start of the block that the pass before this one was in; -1 before the first."""
+    block: Int[Tensor, "B 1"]
+    """Blocks that the row has left behind."""
 
     @staticmethod
     def start(canvas: Canvas) -> Clock:
         none = torch.full_like(canvas.ids[:, :1], -1)
-        return Clock(none, none, none, none)
+        return Clock(none, none, none, none, none)
 
     def tick(self, block_start: Int[Tensor, "B 1"]) -> Clock:
-        again = torch.where(block_start == self.block_start, self.block_passes + 1, 0)
-        return Clock(self.passes + 1, again, block_start, self.block_start)
+        stays = block_start == self.block_start
+        again = torch.where(stays, self.block_passes + 1, 0)
+        return Clock(self.passes + 1, again, block_start, self.block_start, self.block + ~stays)
 
     def only(self, rows: Bool[Tensor, "B 1"], before: Clock) -> Clock:
         """This clock in the given rows, `before` in the others."""

@@ -3,8 +3,10 @@
 At the start of a block a pass computes everything and remembers the keys and values. The other passes of the block
 compute `prefix`: the block and what comes after it, or `dual`: the block alone; everywhere else the network recalls
 the keys and values of the last pass that computed them. Under full attention these go stale, because every state
-depends on every token; `refresh=n` computes everything again after n passes. Under block-causal attention a closed
-block depends on nothing that comes later: a pass computes what changed since the one before it, and nothing is stale.
+depends on every token; `refresh=n` computes everything again after n passes. `renew=n` does so at the start of every
+n-th block only: the other blocks begin with what changed, the block just closed and the new one in one window. Under
+block-causal attention every block begins like that: a closed block depends on nothing that comes later, so nothing is
+stale.
 
 A pass predicts open positions that it computes, and an open position is the soft token of the last pass that
 predicted it. So with `refresh=1` a decode is what it is without a cache.
@@ -31,11 +33,13 @@ class Shape(NamedTuple):
     """What fixes the shapes of a pass, so that one captured graph serves all passes of a shape."""
 
     width: int | None
-    """Columns of the window that is computed in each row; None is the whole canvas."""
+    """Columns of the window that is computed in each row; None is the whole canvas of every row, and none waits."""
     room: int
     """Positions that go through the LM head, at least as many as are requested."""
     masked: bool
     """Whether some position of some row is padding."""
+    reach: int
+    """Blocks that a row of it computes at most, which decides who takes part; 0 is everything."""
 
 
 @dataclass(frozen=True)
@@ -117,20 +121,26 @@ class Caching:
 
     kind: CacheKind | None
     refresh: int | None
-    attention: int | None
+    renew: int
+    blocks: Blocks
     memory: Memory | None = None
 
     @staticmethod
-    def of(blocks: Blocks, kind: CacheKind | None, refresh: int | None) -> Caching:
-        check_cache(kind, refresh)
-        if kind is None:
-            return Caching(None, None, blocks.attention)
-        if blocks.from_zero and blocks.length is None:
+    def of(blocks: Blocks, kind: CacheKind | None, refresh: int | None, renew: int) -> Caching:
+        check_cache(kind, refresh, renew)
+        if kind is not None and blocks.from_zero and blocks.length is None:
             raise UsageError(
                 f"cache {kind!r} has nothing to recall: without block_length this model decodes prompt and answer "
                 "as one block; give a block_length"
             )
-        return Caching(kind, refresh, blocks.attention)
+        if renew > 1 and blocks.length is None:
+            raise UsageError(f"renew {renew} counts blocks, and without block_length there is one: give a block_length")
+        if renew > 1 and blocks.attention:
+            raise UsageError(
+                f"renew {renew} is for full attention: under block-causal attention nothing goes stale and every block "
+                "begins with what changed; leave it out"
+            )
+        return Caching(kind, refresh, renew, blocks)
 
     def with_memory(self, model: Denoiser, batch: int, length: int) -> Caching:
         return self if self.kind is None else replace(self, memory=model.memory(batch, length))
@@ -140,39 +150,49 @@ class Caching:
         computed = block.visible & turn
         if self.kind is not None:
             computed = computed & (self._refreshed(clock) | self._near(block, clock))
-        return Scope(block.visible, computed, self.attention, self.memory)
+        return Scope(block.visible, computed, self.blocks.attention, self.memory)
 
-    def due(self, clock: Clock, whole: bool) -> Bool[Tensor, "B 1"]:
-        """Rows that take part in a pass over the whole canvas, or in one over windows of it."""
+    def reach(self, clock: Clock) -> Int[Tensor, "B 1"]:
+        """Blocks that a row's pass computes: its own, or at its start also the one before; 0 is everything."""
         if self.kind is None:
-            return torch.full_like(clock.passes, whole, dtype=torch.bool)
-        refreshed = self._refreshed(clock)
-        return refreshed if whole else ~refreshed
+            return torch.zeros_like(clock.passes)
+        blocks = 1 + (clock.block_start != clock.last_start).long()
+        return blocks.masked_fill(self._refreshed(clock), 0)
 
-    def midway(self, clock: Clock, closed: Bool[Tensor, "B 1"]) -> Bool[Tensor, "B 1"]:
-        """Rows whose next pass is one over a window: their block is open and no refresh is due."""
-        if self.kind is None:
-            return torch.zeros_like(closed)
-        return ~closed & ~self._refreshed(clock.tick(clock.block_start))
+    def due(self, clock: Clock, reach: int) -> Bool[Tensor, "B 1"]:
+        """Rows that take part in a pass over so many blocks; in one over everything those alone that want it."""
+        wanted = self.reach(clock)
+        return (wanted > 0) & (wanted <= reach) if reach else wanted == 0
 
     def _refreshed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
         again = torch.zeros_like(clock.passes, dtype=torch.bool)
         if self.refresh is not None:
             again = clock.block_passes % self.refresh == 0
-        return again if self.attention else again | (clock.block_passes == 0)
+        return again if self.blocks.attention else again | self._renewed(clock)
+
+    def _renewed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
+        """Every n-th block a row is in, and one that does not follow on the last: a window of two would not hold it."""
+        apart = clock.block_start - clock.last_start != (self.blocks.length or 0)
+        return (clock.block_passes == 0) & (apart | (clock.block % self.renew == 0))
 
     def _near(self, block: Block, clock: Clock) -> Bool[Tensor, "B L"]:
-        """Under block-causal attention also the block before: its last tokens came after its last keys and values."""
+        """At the start of a block also the one before: its last tokens came after its last keys and values."""
         index = torch.arange(block.inside.shape[1], device=block.inside.device)
-        if self.attention:
-            return index >= clock.last_start
-        return block.inside if self.kind == "dual" else index >= block.start
+        onward = index >= clock.last_start
+        beyond = (index >= block.start) & ~block.inside
+        return onward & ~beyond if self.kind == "dual" else onward
 
 
-def check_cache(kind: str | None, refresh: int | None) -> None:
+def check_cache(kind: str | None, refresh: int | None, renew: int = 1) -> None:
     if kind not in (None, *get_args(CacheKind)):
         raise UsageError(f"cache must be one of {', '.join(get_args(CacheKind))}, or None, not {kind!r}")
     if refresh is not None and kind is None:
         raise UsageError(f"refresh {refresh} is of a cache: give cache as well, or leave it out")
     if refresh is not None and refresh < 1:
         raise UsageError(f"refresh must be at least 1 pass, or None for the start of each block, not {refresh}")
+    if renew < 1:
+        raise UsageError(f"renew must be at least 1 block, not {renew}; 1 computes everything at the start of each")
+    if renew > 1 and kind is None:
+        raise UsageError(f"renew {renew} is of a cache: give cache as well, or leave it out")
+    if renew > 1 and refresh is not None:
+        raise UsageError(f"renew {renew} and refresh {refresh}: a refresh comes in every block; leave one of them out")

@@ -32,7 +32,7 @@ def obstacle(plan: Plan) -> str | None:
     """Why passes of fixed shape cannot do this decode."""
     if plan.draw is not None:
         return f"temperature {plan.choice.temperature} draws numbers on the host in each pass"
-    if plan.caching.kind and plan.caching.attention:
+    if plan.caching.kind and plan.blocks.attention:
         return f"cache {plan.caching.kind!r} under block-causal attention"
     if not plan.model.asks_nothing:
         return f"{plan.model.source.name} may ask the device for values"

@@ -27,6 +27,7 @@ from softdlm.options import (
     OwnK,
     OwnLam,
     Refresh,
+    Renew,
     Revision,
     load_model,
     token_ids,
@@ -74,6 +75,7 @@ def generate(
     block_length: BlockLength = None,
     cache: Cache = None,
     refresh: Refresh = None,
+    renew: Renew = 1,
     eos: Eos = "allow",
     temperature: Temperature = 0.0,
     top_p: TopP = None,
@@ -105,6 +107,7 @@ def generate(
         "block_length": block_length,
         "cache": cache,  # type: ignore[typeddict-item]
         "refresh": refresh,
+        "renew": renew,
         "eos": eos,  # type: ignore[typeddict-item]
         "temperature": temperature,
         "top_p": top_p,
@@ -143,6 +146,7 @@ def compare(
     block_length: BlockLength = None,
     cache: Cache = None,
     refresh: Refresh = None,
+    renew: Renew = 1,
     eos: Eos = "allow",
     ids: Ids = False,
     raw: Raw = False,
@@ -167,6 +171,7 @@ def compare(
         "block_length": block_length,
         "cache": cache,  # type: ignore[typeddict-item]
         "refresh": refresh,
+        "renew": renew,
         "eos": eos,  # type: ignore[typeddict-item]
         "chat": not raw,
     }

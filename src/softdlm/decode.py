@@ -34,6 +34,7 @@ class DecodeOptions(TypedDict, total=False):
     block_length: int | None
     cache: CacheKind | None
     refresh: int | None
+    renew: int
     eos: EosPolicy
     forbid: Sequence[int]
     last: Sequence[int]
@@ -85,7 +86,7 @@ class Plan:
     @property
     def key(self) -> tuple[Any, ...]:
         """What two decodes must share to use the same captured passes."""
-        cached = (self.caching.kind, self.caching.refresh)
+        cached = (self.caching.kind, self.caching.refresh, self.caching.renew)
         return self.commit, self.feedback, self.blocks, *cached, self.choice, self.early_finish
 
     def with_memory(self, batch: int, length: int) -> Plan:
@@ -151,6 +152,7 @@ def plan_decode(
     block_length: int | None = None,
     cache: CacheKind | None = None,
     refresh: int | None = None,
+    renew: int = 1,
     eos: EosPolicy = "allow",
     forbid: Sequence[int] = (),
     last: Sequence[int] = (),
@@ -165,11 +167,11 @@ def plan_decode(
     """What `denoise` is asked for, checked.
 
     block_length None is one block over the whole canvas (the paper's setting). `cache` computes less of the canvas in
-    most passes, `refresh` all of it every so many passes of a block (cache.py). `forbid` and `last` are token
-    policies per id, `eos` their short form for the model's EOS ids. Draws depend on (seed, request, pass, position)
-    only; `requests` numbers the rows. Each Step keeps at least `candidates` candidates. early_finish lets a row
-    stop once nothing is open before its first EOS ("block": only when its block is closed, as LLaDA-2's
-    reference does).
+    most passes, `refresh` all of it every so many passes of a block, `renew` only at the start of every so many
+    blocks (cache.py). `forbid` and `last` are token policies per id, `eos` their short form for the model's EOS ids.
+    Draws depend on (seed, request, pass, position) only; `requests` numbers the rows. Each Step keeps at least
+    `candidates` candidates. early_finish lets a row stop once nothing is open before its first EOS ("block": only
+    when its block is closed, as LLaDA-2's reference does).
     """
     if eos not in get_args(EosPolicy):
         raise UsageError(f"eos must be one of {', '.join(get_args(EosPolicy))}, not {eos!r}")
@@ -188,7 +190,7 @@ def plan_decode(
     )
     draw = None if temperature == 0 else Draw(seed, requests)
     blocks = Blocks.of(model, block_length)
-    caching, ends = Caching.of(blocks, cache, refresh), ids_on(model.device, model.eos_ids)
+    caching, ends = Caching.of(blocks, cache, refresh, renew), ids_on(model.device, model.eos_ids)
     return Plan(model, commit, feedback, blocks, caching, choice, draw, early_finish, ends)
 
 
@@ -215,11 +217,11 @@ def advance(plan: Plan, state: State, index: int) -> tuple[State, Step]:
     return after, step
 
 
-def outlook(plan: Plan, state: State, whole: bool | None = None) -> Outlook:
-    """What a pass is to predict, and where it may commit; `whole` lets rows wait that are due for another kind."""
+def outlook(plan: Plan, state: State, reach: int | None = None) -> Outlook:
+    """What a pass is to predict, and where it may commit; `reach` lets rows wait that are due for another kind."""
     canvas, block = state.canvas, plan.blocks.current(state.canvas)
     ahead = state.clock.tick(block.start)
-    turn = state.running if whole is None else state.running & plan.caching.due(ahead, whole)
+    turn = state.running if reach is None else state.running & plan.caching.due(ahead, reach)
     clock = ahead.only(turn, state.clock)
     scope = plan.caching.scope(block, clock, turn)
     active = canvas.open & turn & block.inside

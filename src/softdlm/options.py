@@ -21,6 +21,7 @@ OwnK = Annotated[int | None, typer.Option("--k", help="Candidates in a soft toke
 OwnLam = Annotated[float | None, typer.Option("--lam", help="Strength, 0 to 1; the model's own by default.")]
 Cache = Annotated[str | None, typer.Option(help="Recall keys and values outside the block: prefix or dual.")]
 Refresh = Annotated[int | None, typer.Option(help="With --cache, compute all again after so many passes of a block.")]
+Renew = Annotated[int, typer.Option(help="With --cache, compute all at the start of every so many blocks only.")]
 Eos = Annotated[str, typer.Option(help="EOS may be predicted: allow, last or forbid.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 

@@ -4,9 +4,9 @@ The state lies in buffers that every pass reads and writes, so on a GPU a pass i
 graph and replayed. Each pass leaves a census, five numbers a row: all that the host reads. It tells which rows go on
 and how many positions are open at most, hence the shape of the next pass.
 
-With a cache there are passes over the whole canvas and passes over windows of it. A row whose block is closed waits,
-untouched, until no row is within a block; then all are computed whole together. So each row has the passes that it has
-alone.
+With a cache there are passes over the whole canvas and passes over windows of it. A row that is due for the whole
+waits, untouched, until no row is within a block; then all such rows are computed together. Meanwhile no other row
+begins a block, so that the wait ends. Each row has the passes that it has alone.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Row(NamedTuple):
     """What the host knows of a row between passes."""
 
     running: bool = False
-    midway: bool = False
-    """Its next pass is one over a window."""
+    reach: int = 0
+    """Blocks that its next pass computes; 0 is everything."""
     open: int = 0
     start: int = 0
-    """Of its block, where it is midway."""
+    """Of those blocks."""
     passes: int = 0
     """That it has had."""
 
@@ -119,7 +119,7 @@ class Slots:
         """One pass. What it returns lies in buffers: the next pass overwrites it."""
         step = self.passes(self.shape)
         before = self.rows
-        self.rows = [Row(bool(running), bool(midway), *rest) for running, midway, *rest in self.census.tolist()]
+        self.rows = [Row(bool(running), *rest) for running, *rest in self.census.tolist()]
         if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
             raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
         return step
@@ -140,23 +140,24 @@ class Slots:
 
     @property
     def shape(self) -> Shape:
-        """Of the next pass: windows while some row is within a block, all of the canvas when none is."""
+        """Of the next pass."""
         batch, length = self.state.canvas.ids.shape
-        plan, midway = self.plan, [row for row in self.rows if row.midway]
-        near = min(plan.blocks.length or length, length)
-        width = None
-        if midway:
-            reach = near if plan.caching.kind == "dual" else rounded(length - min(row.start for row in midway))
-            width = min(reach + plan.model.first_open, length)
-        in_block = plan.vanilla or (midway and plan.caching.kind == "dual")
-        open = sum(row.open for row in midway or self.rows)
+        plan, reach = self.plan, next_reach({row.reach for row in self.rows if row.running})
+        near, dual = min(plan.blocks.length or length, length), plan.caching.kind == "dual"
+        due = [row for row in self.rows if row.running and row.reach in (range(1, reach + 1) if reach else (0,))]
+        width = None if len(due) == sum(row.running for row in self.rows) else length
+        if reach:
+            columns = reach * near if dual else rounded(length - min(row.start for row in due))
+            width = min(columns + plan.model.first_open, length)
+        in_block = plan.vanilla or (reach and dual)
+        open = sum(row.open for row in due)
         room = min(rounded(open), batch * (near if in_block else width or length))
-        return Shape(width, room, any(self.padded))
+        return Shape(width, room, any(self.padded), reach)
 
     @torch.no_grad()
     def _pass(self, shape: Shape) -> Step:
         plan, state = self.plan, self.state
-        view, aim = self.begin(plan, state, shape.width)
+        view, aim = self.begin(plan, state, shape.width, shape.reach)
         made = predict_fixed(plan.model, state.embeds, state.canvas, plan.choice, view.scope, aim, shape)
         places = aim.places[: shape.room]
         step = self.end(plan, state, view, made.lay(places, view.requested), self.history, self.census)
@@ -164,9 +165,20 @@ class Slots:
         return step
 
 
-def begin(plan: Plan, state: State, width: int | None) -> tuple[Outlook, Aim]:
+def next_reach(wanted: set[int]) -> int:
+    """Of the pass that comes next, when these are wanted.
+
+    While some row is due for everything, the others only finish their blocks. Else those that begin one and those
+    within one go together.
+    """
+    if 0 in wanted:
+        return 1 if 1 in wanted else 0
+    return max(wanted, default=0)
+
+
+def begin(plan: Plan, state: State, width: int | None, reach: int) -> tuple[Outlook, Aim]:
     """What comes before the network."""
-    view = outlook(plan, state, whole=width is None)
+    view = outlook(plan, state, reach)
     return view, Aim.at(view.requested, view.scope, width, plan.model.first_open)
 
 
@@ -179,16 +191,16 @@ def end(
     for buffer, value in zip(tensors(state), tensors(after), strict=True):
         if buffer is not value:
             buffer.copy_(value)
-    census.copy_(count_rows(plan, after, step))
+    census.copy_(count_rows(plan, after))
     return step
 
 
-def count_rows(plan: Plan, state: State, step: Step) -> Int[Tensor, "B 5"]:
+def count_rows(plan: Plan, state: State) -> Int[Tensor, "B 5"]:
     """The census: a `Row` for each."""
-    midway = state.running & plan.caching.midway(state.clock, step.block_closed[:, None])
-    left = (state.canvas.open & state.running).sum(1, keepdim=True)
     clock = state.clock
-    return torch.cat([state.running, midway, left, clock.block_start, clock.passes + 1], 1)
+    reach = plan.caching.reach(clock.tick(plan.blocks.current(state.canvas).start))
+    left = (state.canvas.open & state.running).sum(1, keepdim=True)
+    return torch.cat([state.running, reach, left, clock.block_start, clock.passes + 1], 1)
 
 
 class Passes:

@@ -39,15 +39,30 @@ class Meter:
 @pytest.mark.parametrize("family", ["llada", "dream"])
 @pytest.mark.parametrize("method", ["vanilla", "slerp"])
 @pytest.mark.parametrize(
-    ("block", "cache", "refresh"),
-    [(None, None, None), (5, None, None), (5, "prefix", None), (5, "dual", None), (5, "dual", 2), (None, "prefix", 3)],
+    ("block", "cache", "refresh", "renew"),
+    [
+        *((None, None, None, 1), (5, None, None, 1), (5, "prefix", None, 1), (5, "dual", None, 1)),
+        *(
+            (5, "dual", 2, 1),
+            (None, "prefix", 3, 1),
+            (5, "prefix", None, 9),
+            (5, "dual", None, 2),
+            (3, "dual", None, 3),
+        ),
+    ],
 )
 def test_works_are_the_passes_of_a_decode(
-    family: str, method: str, block: int | None, cache: Any, refresh: int | None, monkeypatch: pytest.MonkeyPatch
+    family: str,
+    method: str,
+    block: int | None,
+    cache: Any,
+    refresh: int | None,
+    renew: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny(family)
     meter = Meter(model, monkeypatch)
-    decode = Decode(7, 12, 2, block, cache, refresh, method, batch=2)
+    decode = Decode(7, 12, 2, block, cache, refresh, renew, method, batch=2)
     answers = decode.run(model)
     works = decode.works(model.first_open)
     assert [answer.forwards for answer in answers] == [len(works)] * 2

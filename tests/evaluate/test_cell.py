@@ -81,6 +81,7 @@ CHANGES: list[dict[str, Any]] = [
     {"cache": "prefix"},
     {"cache": "dual"},
     {"cache": "dual", "refresh": 2},
+    {"cache": "dual", "renew": 2},
 ]
 
 
@@ -92,9 +93,12 @@ def test_every_change_of_the_protocol_changes_the_name(folder: Path) -> None:
 def test_a_cache_is_on_record_and_no_cache_leaves_old_names_as_they_were() -> None:
     cached = replace(BASE.decoding, cache="dual", refresh=2)
     assert cached.record() == {**BASE.decoding.record(), "cache": "dual", "refresh": 2}
-    assert not {"cache", "refresh"} & BASE.decoding.record().keys()
+    assert not {"cache", "refresh", "renew"} & BASE.decoding.record().keys()
     options = cached.options(())
-    assert (options.get("cache"), options.get("refresh")) == ("dual", 2)
+    assert (options.get("cache"), options.get("refresh"), options.get("renew")) == ("dual", 2, 1)
+    renewed = replace(BASE.decoding, cache="dual", renew=4)
+    assert renewed.record() == {**BASE.decoding.record(), "cache": "dual", "refresh": None, "renew": 4}
+    assert renewed.options(()).get("renew") == 4
 
 
 def edit_weights(folder: Path) -> None:
@@ -172,6 +176,7 @@ def test_eos_forbidden_but_not_the_end_of_turn() -> None:
         (lambda: replace(BASE.decoding, max_new_tokens=0), "max_new_tokens must be at least 1, not 0"),
         (lambda: replace(BASE.decoding, block_length=0), "block_length must be at least 1"),
         (lambda: replace(BASE.decoding, refresh=2), "refresh 2 is of a cache"),
+        (lambda: replace(BASE.decoding, renew=2), "renew 2 is of a cache"),
         (lambda: replace(BASE.decoding, eos="never"), "eos must be one of allow, last, .* not 'never'"),
         (lambda: replace(BASE.decoding, reading="fast"), "reading must be one of plain, .* not 'fast'"),
         (lambda: Rate("speed", 3), "unknown rate 'speed': one of tokens_per_step"),

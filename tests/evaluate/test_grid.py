@@ -56,6 +56,8 @@ def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
     assert single.cell.decoding.commit == softdlm.TopN(1, "margin")
     assert single.protocol["decoding"] == slerp.protocol["decoding"]
     assert (slerp.protocol["decoding"]["cache"], slerp.protocol["decoding"]["refresh"]) == ("dual", 3)
+    renewed = plan(replace(one, refresh=None, renew=2)).cells
+    assert [each.protocol["decoding"]["renew"] for each in renewed] == [2, 2]
     assert len(plan(replace(one, single=False)).cells) == 1
 
 

@@ -25,7 +25,9 @@ def test_strings_become_numbers_lists_and_rules() -> None:
     assert (decoding.max_new_tokens, decoding.seed) == (64, 7)
     assert Settings.parse({"eos_ids": [1, 2], "top_p": "none"}).eos_ids == (1, 2)
     cached = Settings.parse({"cache": "prefix", "refresh": "4"}).for_request({}).options(tiny("llada"))
-    assert (cached.get("cache"), cached.get("refresh")) == ("prefix", 4)
+    assert (cached.get("cache"), cached.get("refresh"), cached.get("renew")) == ("prefix", 4, 1)
+    renewed = Settings.parse({"cache": "dual", "renew": "2"}).for_request({}).options(tiny("llada"))
+    assert (renewed.get("cache"), renewed.get("renew")) == ("dual", 2)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,8 @@ def test_strings_become_numbers_lists_and_rules() -> None:
         ({"k": True}, "k must be a number, not True"),
         ({"cache": "suffix"}, "cache must be one of prefix, dual, not 'suffix'"),
         ({"refresh": 2}, "refresh 2 is of a cache"),
+        ({"renew": 2}, "renew 2 is of a cache"),
+        ({"cache": "dual", "renew": 0}, "renew must be at least 1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:

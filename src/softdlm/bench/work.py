@@ -40,6 +40,7 @@ class Decode:
     block: int | None = None
     cache: CacheKind | None = None
     refresh: int | None = None
+    renew: int = 1
     method: str = "vanilla"
     k: int = 3
     batch: int = 1
@@ -48,6 +49,7 @@ class Decode:
         words = [f"{self.prompt} + {self.new} tokens", f"{self.rate} a step", f"{self.cache or 'no'} cache"]
         words += [f"blocks of {self.block}"] if self.block else []
         words += [f"refresh {self.refresh}"] if self.refresh else []
+        words += [f"renew {self.renew}"] if self.renew > 1 else []
         words += [self.method if self.method == "vanilla" else f"{self.method} of {self.k}"]
         return ", ".join(words + ([f"batch {self.batch}"] if self.batch > 1 else []))
 
@@ -69,13 +71,14 @@ class Decode:
 
     def _works(self, first_open: int) -> Iterator[Work]:
         size = self.block or self.new
-        for start in range(0, self.new, size):
+        for block, start in enumerate(range(0, self.new, size)):
             inside = min(size, self.new - start)
             after = self.new - start - inside
             for number in range(-(-inside // self.rate)):
                 open = inside - number * self.rate
-                whole = self.cache is None or number % (self.refresh or size) == 0
-                near = inside + (after if self.cache == "prefix" else 0)
+                begins = number % (self.refresh or size) == 0
+                whole = self.cache is None or (begins and block % self.renew == 0)
+                near = inside + (after if self.cache == "prefix" else 0) + (size if begins else 0)
                 soft = self.method != "vanilla" and (whole or self.cache == "prefix")
                 queries = self.length if whole else near + first_open
                 yield Work(self.batch, queries, self.length, open + (after if soft else 0))
@@ -90,6 +93,7 @@ class Decode:
             block_length=self.block,
             cache=self.cache,
             refresh=self.refresh,
+            renew=self.renew,
             batch_size=self.batch,
             early_finish=False,
             **engine_option(engine),

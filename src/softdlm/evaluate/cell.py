@@ -165,11 +165,12 @@ class Decoding:
     seed: int = 0
     cache: CacheKind | None = None
     refresh: int | None = None
+    renew: int = 1
 
     def __post_init__(self) -> None:
         Choice(mask_id=0, temperature=self.temperature, top_p=self.top_p)  # checks both
         check_block_length(self.block_length)
-        check_cache(self.cache, self.refresh)
+        check_cache(self.cache, self.refresh, self.renew)
         if self.max_new_tokens < 1:
             raise UsageError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
         for name, value, words in (("eos", self.eos, EosWord), ("reading", self.reading, Reading)):
@@ -194,14 +195,16 @@ class Decoding:
             "seed": self.seed,
             "cache": self.cache,
             "refresh": self.refresh,
+            "renew": self.renew,
             **eos_options(self.eos, eos_ids),
         }
 
     def record(self) -> dict[str, Any]:
-        """What the methods and rates of one comparison share; no cache is no entry, as before there were any."""
+        """What the methods and rates of one comparison share; what is not used is no entry, as before it was there."""
         names = ("max_new_tokens", "eos", "block_length", "rank", "reading", "temperature", "top_p", "seed")
         cached = () if self.cache is None else ("cache", "refresh")
-        return {name: getattr(self, name) for name in (*names, *cached)}
+        renewed = () if self.renew == 1 else ("renew",)
+        return {name: getattr(self, name) for name in (*names, *cached, *renewed)}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from softdlm.errors import UsageError
-from softdlm.options import Cache, Refresh
+from softdlm.options import Cache, Refresh, Renew
 
 if TYPE_CHECKING:
     from softdlm.evaluate.executors import Executor
@@ -70,6 +70,7 @@ def evaluate(
     block_length: BlockLength = None,
     cache: Cache = None,
     refresh: Refresh = None,
+    renew: Renew = 1,
     max_new_tokens: NewTokens = None,
     temperature: Temperature = None,
     top_p: TopP = None,
@@ -128,6 +129,7 @@ def evaluate(
         single=not no_single,
         cache=cache,  # type: ignore[arg-type]
         refresh=refresh,
+        renew=renew,
     )
     if plot is not None:
         check_plot(plot, grid)

@@ -56,6 +56,7 @@ class Grid:
     single: bool = True
     cache: CacheKind | None = None
     refresh: int | None = None
+    renew: int = 1
 
     def __post_init__(self) -> None:
         """Try every value once, so that a bad one is an error before anything is run."""
@@ -110,6 +111,7 @@ class Grid:
             seed=self.seed,
             cache=self.cache,
             refresh=self.refresh,
+            renew=self.renew,
         )
 
 

@@ -50,6 +50,7 @@ class Settings:
     block_length: int | None = None
     cache: CacheKind | None = None
     refresh: int | None = None
+    renew: int = 1
     max_new_tokens: int | None = None
     eos: str | None = None
     temperature: float | None = None
@@ -81,7 +82,7 @@ class Settings:
             raise UsageError(f"max_new_tokens must be at least 1, not {limit}")
         drawn = {name: self._either(name, task, none) for name, none in _NO_DRAW.items()}
         Choice(mask_id=0, **drawn)  # refuses what cannot be meant
-        check_cache(self.cache, self.refresh)
+        check_cache(self.cache, self.refresh, self.renew)
         return Decoding(
             feedback_rule(self.method, self.k, self.lam),
             self._commit(task, limit),
@@ -91,6 +92,7 @@ class Settings:
             seed=self.seed,
             cache=self.cache,
             refresh=self.refresh,
+            renew=self.renew,
             **drawn,
         )
 
@@ -135,6 +137,7 @@ class Decoding:
     seed: int
     cache: CacheKind | None = None
     refresh: int | None = None
+    renew: int = 1
 
     def options(self, model: Denoiser) -> DecodeOptions:
         return {
@@ -147,6 +150,7 @@ class Decoding:
             "seed": self.seed,
             "cache": self.cache,
             "refresh": self.refresh,
+            "renew": self.renew,
             **eos_options(self.eos, model.eos_ids),
         }
 
@@ -212,7 +216,8 @@ def _positive(name: str, value: Any) -> int:
 _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(["pretrained", "revision", "dtype", "device", "attention", "method"], _text),
     **dict.fromkeys(["mask_id", "k", "seed", "top_k", "tokens_per_step"], _integer),
-    **dict.fromkeys(["max_length", "block_length", "refresh", "max_new_tokens", "mc_samples", "batch_size"], _positive),
+    **dict.fromkeys(["max_length", "block_length", "refresh", "renew"], _positive),
+    **dict.fromkeys(["max_new_tokens", "mc_samples", "batch_size"], _positive),
     **dict.fromkeys(["lam", "threshold", "entropy_bound", "factor", "temperature", "top_p"], _number),
     "cache": _choice(CacheKind),
     "eos_ids": _ids,
