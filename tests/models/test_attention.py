@@ -76,3 +76,12 @@ def test_joined_maps_give_what_they_gave_and_keep_no_weight_twice(bias: bool) ->
     assert block.q_proj.joined.results == ()
     for each, theirs in zip(maps, before, strict=False):
         torch.testing.assert_close(each(x), theirs)
+    again: Any = Block(bias)
+    again.q_proj, again.k_proj, again.v_proj = maps
+    join(again)
+    assert again.q_proj.joined.weight.data_ptr() == whole.data_ptr()
+    torch.testing.assert_close(again(x)[:3], before[:3])
+    turned: Any = Block(bias)
+    turned.q_proj, turned.k_proj, turned.v_proj = maps[1], maps[0], maps[2]
+    join(turned)
+    torch.testing.assert_close(turned(x)[:3], [before[1], before[0], before[2]])

@@ -56,7 +56,22 @@ def join(module: Any) -> None:
 
 @torch.no_grad()
 def _one(tensors: Sequence[Tensor]) -> nn.Parameter:
-    whole = torch.cat(list(tensors))
-    for tensor, part in zip(tensors, whole.split([len(each) for each in tensors]), strict=True):
-        tensor.data = part
+    """All of them in one tensor, of which they become views; where they are that already, that tensor."""
+    whole = _found(tensors)
+    if whole is None:
+        whole = torch.cat(list(tensors))
+        for tensor, part in zip(tensors, whole.split([len(each) for each in tensors]), strict=True):
+            tensor.data = part
     return nn.Parameter(whole, requires_grad=False)
+
+
+def _found(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The tensor in whose storage these lie one after another, as an earlier join left them."""
+    first, *others = tensors
+    end = first.storage_offset() + first.numel()
+    for tensor in others:
+        if tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr() or tensor.storage_offset() != end:
+            return None
+        end += tensor.numel()
+    rows = sum(len(each) for each in tensors)
+    return first.as_strided((rows, *first.shape[1:]), first.stride(), first.storage_offset())
