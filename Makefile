@@ -10,7 +10,7 @@ setup: .venv/ready-dev
 demo: .venv/ready
 	$(BIN)/python examples/harry_potter.py
 	$(BIN)/softdlm compare --max-new-tokens 64 --tokens-per-step 4 \
-		'Lily has 3 books fewer than Jack, who has 13. She wants 53 books. How many more are needed?'
+		'Jane owns 7 yellow pears and 24 black pears. She makes it three times as many. How many pears does she still need to reach 139?'
 	@echo 'That problem was picked because the methods differ. Now 100 held-out ones, not picked:'
 	$(BIN)/softdlm eval --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
 	@echo 'Accuracy against passes: demo/accuracy.png'
