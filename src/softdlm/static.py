@@ -118,11 +118,15 @@ class Slots:
     def step(self) -> Step:
         """One pass. What it returns lies in buffers: the next pass overwrites it."""
         step = self.passes(self.shape)
+        self.read()
+        return step
+
+    def read(self) -> None:
+        """What the last pass left in the census."""
         before = self.rows
         self.rows = [Row(bool(running), *rest) for running, *rest in self.census.tolist()]
         if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
             raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
-        return step
 
     def stop(self, rows: Sequence[bool]) -> None:
         for index, stopped in enumerate(rows):

@@ -11,6 +11,7 @@ import torch
 
 from softdlm.cache import CacheKind
 from softdlm.commit import TopN
+from softdlm.decode import DecodeOptions
 from softdlm.errors import UsageError
 from softdlm.generation import Generation, generate
 from softdlm.methods import feedback_rule
@@ -83,19 +84,25 @@ class Decode:
                 queries = self.length if whole else near + first_open
                 yield Work(self.batch, queries, self.length, open + (after if soft else 0))
 
+    @property
+    def options(self) -> DecodeOptions:
+        return {
+            "commit": TopN(self.rate),
+            "feedback": feedback_rule(self.method, self.k),
+            "block_length": self.block,
+            "cache": self.cache,
+            "refresh": self.refresh,
+            "renew": self.renew,
+        }
+
     def run(self, model: Denoiser, engine: str = "auto") -> list[Generation]:
         return generate(
             model,
             prompts(model, self.batch, self.prompt),
             max_new_tokens=self.new,
-            commit=TopN(self.rate),
-            feedback=feedback_rule(self.method, self.k),
-            block_length=self.block,
-            cache=self.cache,
-            refresh=self.refresh,
-            renew=self.renew,
             batch_size=self.batch,
             early_finish=False,
+            **self.options,
             **engine_option(engine),
         )
 

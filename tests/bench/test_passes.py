@@ -1,0 +1,73 @@
+"""Passes timed one by one are the passes of the decode."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from softdlm.bench import parts, passes
+from softdlm.bench.measure import Clock
+from softdlm.bench.passes import STEP, WHOLE, pass_times
+from softdlm.bench.shapes import SHAPES
+from softdlm.bench.subject import Bench
+from softdlm.bench.work import Decode
+from tests.conftest import tiny
+
+DUAL = Decode(8, 16, 4, block=8, cache="dual", batch=2)
+
+
+@pytest.fixture
+def spent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A clock on which a pass with soft tokens takes 3 per cent longer, whatever the kind."""
+    seen: list[str] = []
+
+    def seconds(work: Any, device: Any) -> float:
+        plan = work.func.work.__self__.plan
+        work()
+        seen.append("vanilla" if plan.vanilla else "slerp")
+        return 1.0 if plan.vanilla else 1.03
+
+    monkeypatch.setattr(passes, "seconds", seconds)
+    return seen
+
+
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_every_pass_of_the_decode_is_timed_in_turn(family: str, spent: list[str]) -> None:
+    model = tiny(family)
+    found = pass_times(model, {"a": DUAL, "b": replace(DUAL, method="slerp")}, "static", 3, Clock(60))
+    assert {name: set(kinds) for name, kinds in found.items()} == {name: {WHOLE, STEP} for name in "ab"}
+    assert all(len(each.seconds) == 3 for kinds in found.values() for each in kinds.values())
+    count = len(DUAL.works())
+    assert [name for name, _ in itertools.groupby(spent)] == ["vanilla", "slerp"] * (passes.WARM + 3)
+    assert len(spent) == 2 * count * (passes.WARM + 3)
+
+
+def test_kinds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llada")
+    widths = []
+
+    def seconds(work: Any, device: Any) -> float:
+        (shape,) = work.args
+        widths.append(shape.width)
+        work()
+        return 5.0 if shape.width is None else 2.0
+
+    monkeypatch.setattr(passes, "seconds", seconds)
+    found = pass_times(model, {"": DUAL}, "static", 1, Clock(60))[""]
+    assert (found[WHOLE].median, found[STEP].median) == (5.0, 2.0)
+    whole = [work.queries == DUAL.length for work in DUAL.works()]
+    assert [width is None for width in widths] == whole * (passes.WARM + 1)
+
+
+def test_the_cost_of_soft_tokens_is_that_of_a_pass(spent: list[str]) -> None:
+    shape = SHAPES["tiny-llada"]
+    found = parts._by_passes(Bench(shape, tiny("llada"), "static", Clock(60)))
+    assert [round(check.value, 6) for check in found.checks] == [3.0, 3.0]
+    assert {(row["method"], row["cache"], row["pass"]) for row in found.rows} == {
+        (method, cache, kind)
+        for method in ("vanilla", "slerp")
+        for cache, kind in (("no cache", WHOLE), ("dual cache", WHOLE), ("dual cache", STEP))
+    }
