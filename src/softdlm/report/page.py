@@ -15,6 +15,7 @@ from softdlm.report.formats import to_csv, to_html, to_latex, to_markdown
 
 TEMPLATE = Path(__file__).parent / "page.html"
 MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not measured": "·"}
+PLURAL = {"holds": "hold", "does not hold": "do not hold"}
 INK = {
     "#000000": "currentColor",
     "#dddddd": "var(--line)",
@@ -66,8 +67,9 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
 def _counts(findings: Sequence[Finding]) -> Iterator[str]:
     for verdict, sign in MARKS.items():
         count = sum(each.verdict == verdict for each in findings)
+        words = verdict if count == 1 else PLURAL.get(verdict, verdict)
         if count:
-            yield f'<span class="verdict {_slug(verdict)}">{sign} {count} {escape(verdict)}</span> '
+            yield f'<span class="verdict {_slug(verdict)}">{sign} {count} {escape(words)}</span> '
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
