@@ -15,6 +15,7 @@ from softdlm.errors import UsageError
 from softdlm.options import Cache, Refresh, Renew
 
 if TYPE_CHECKING:
+    from softdlm.evaluate.cell import ModelSpec
     from softdlm.evaluate.executors import Executor
     from softdlm.evaluate.grid import Grid, Plan
 
@@ -47,6 +48,10 @@ RayAddress = Annotated[
     str | None, typer.Option(help="ray://host:10001, host:6379 or auto; a cluster of its own without.")
 ]
 Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray; all GPUs, or cores, by default.")]
+DataDir = Annotated[str | None, typer.Option(help="Folder of the benchmarks' files.")]
+Unsandboxed = Annotated[
+    bool, typer.Option("--allow-unsandboxed", help="Where there is no sandbox, run generated code without one.")
+]
 NoSingle = Annotated[bool, typer.Option("--no-single", help="No vanilla at one token a step, so no recovery rates.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw accuracy against passes to this file (png, svg, pdf).")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
@@ -77,10 +82,8 @@ def evaluate(
     seed: Seed = 0,
     limit: Limit = None,
     split: Split = "test",
-    data_dir: Annotated[str | None, typer.Option(help="Folder of the benchmarks' files.")] = None,
-    allow_unsandboxed: Annotated[
-        bool, typer.Option("--allow-unsandboxed", help="Where there is no sandbox, run generated code without one.")
-    ] = False,
+    data_dir: DataDir = None,
+    allow_unsandboxed: Unsandboxed = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub, for one model.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bfloat16 on a GPU, float32 on a CPU by default.")] = None,
@@ -98,20 +101,14 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate models x tasks x methods x rates, resumably; print accuracy, recovery and speed."""
-    from softdlm.evaluate.cell import ModelSpec, TaskSpec
+    from softdlm.evaluate.cell import TaskSpec
     from softdlm.evaluate.grid import Grid, plan
 
-    names = names_in("--model", model)
-    ends = optional_numbers("--eos-ids", eos_ids, int)
-    own: dict[str, Any] = {"revision": revision, "mask_id": mask_id, "eos_ids": ends}
-    if len(names) > 1 and any(value is not None for value in own.values()):
-        raise UsageError("--revision, --mask-id and --eos-ids are one model's: give a single --model with them")
-    specs = [
-        ModelSpec.of(name, device=device, dtype=dtype, attention=attention, here=ray_address is None, **own)
-        for name in names
-    ]
+    own = {"revision": revision, "mask_id": mask_id, "eos_ids": optional_numbers("--eos-ids", eos_ids, int)}
+    shared: Any = {"device": device, "dtype": dtype, "attention": attention, "here": ray_address is None}
+    specs = model_specs(names_in("--model", model), own, shared)
     grid = Grid(
-        models=tuple(specs),
+        models=specs,
         tasks=tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names_in("--task", task)),
         methods=names_in("--method", method),
         rates=rates(tokens_per_step=tokens_per_step, threshold=threshold, entropy_bound=entropy_bound, factor=factor),
@@ -136,13 +133,21 @@ def evaluate(
     on_gpu = any(spec.device.startswith("cuda") for spec in specs)
     executes = find_executor(executor, batch_size, ray_address, workers, on_gpu)
     chosen = plan(grid)
-    failed = carry_out(chosen, out, executes)
-    folders = [out / each.key for each in chosen.cells]
+    failed, folders = carry_out(chosen, out, executes), [out / each.key for each in chosen.cells]
     show(folders, as_json=as_json, as_markdown=markdown, failed=failed)
     if plot is not None:
         draw(folders, plot)
     if failed:
         raise typer.Exit(1)
+
+
+def model_specs(names: Sequence[str], own: dict[str, Any], shared: dict[str, Any]) -> tuple[ModelSpec, ...]:
+    """Models by name; what is one model's `own` cannot be given for several."""
+    from softdlm.evaluate.cell import ModelSpec
+
+    if len(names) > 1 and any(value is not None for value in own.values()):
+        raise UsageError("--revision, --mask-id and --eos-ids are one model's: give a single --model with them")
+    return tuple(ModelSpec.of(name, **shared, **own) for name in names)
 
 
 def results(
