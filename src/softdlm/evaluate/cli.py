@@ -128,8 +128,7 @@ def evaluate(
         refresh=refresh,
         renew=renew,
     )
-    if plot is not None:
-        check_plot(plot, grid)
+    check_plot(plot, grid)
     on_gpu = any(spec.device.startswith("cuda") for spec in specs)
     executes = find_executor(executor, batch_size, ray_address, workers, on_gpu)
     chosen = plan(grid)
@@ -203,10 +202,12 @@ def show(
             print_titled(title, lines)
 
 
-def check_plot(file: Path, grid: Grid) -> None:
+def check_plot(file: Path | None, grid: Grid) -> None:
     """Said before an hour of decoding, not after it."""
     from softdlm.report.figures import check_format
 
+    if file is None:
+        return
     check_format(file)
     if len(grid.models) * len(grid.tasks) > 1:
         raise UsageError(f"--plot {file} draws one model on one task: give a single --model and --task with it")
