@@ -59,7 +59,7 @@ def accuracy_against_passes(
     """
     with _figure(file, 1, mark, legend=len(series) if below else 0) as (axes,):
         _band(axes, held)
-        _draw(axes, series, beside=0)
+        _draw(axes, series)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel="forward passes per answer", ylabel="accuracy, % (95 % interval)", title=title)
@@ -159,7 +159,7 @@ def _ticks(axes: Any, series: Series) -> None:
     axes.minorticks_off()
 
 
-def _draw(axes: Any, series: Series, beside: float = BESIDE) -> None:
+def _draw(axes: Any, series: Series) -> None:
     """Series stand a little beside each other, so that intervals at the same x can be told apart."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -167,7 +167,7 @@ def _draw(axes: Any, series: Series, beside: float = BESIDE) -> None:
     for index, (name, points) in enumerate(series.items()):
         colour, marker, dash = looks[name]
         ordered = sorted(points)
-        aside = (index - (len(series) - 1) / 2) * beside / 72
+        aside = (index - (len(series) - 1) / 2) * BESIDE / 72
         method, comma, variant = name.partition(", ")
         below = [point.percent - point.low for point in ordered]
         above = [point.high - point.percent for point in ordered]
