@@ -156,17 +156,18 @@ def main() -> None:
     parser.add_argument("--split", default="validation", help="validation while choosing; test once")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--bounds", default="0.02,0.1", help="entropy bounds of the table")
-    parser.add_argument("--lam", type=float, default=0.3, help="strength of the soft methods")
+    parser.add_argument("--lam", type=float, help="strength of the soft methods; the model's own by default")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--device")
     parser.add_argument("--name", default="builtin", help="prefix of the result files")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     model = softdlm.load(args.model, dtype="float32", device=args.device)
+    lam = model.strength.lam if args.lam is None else args.lam
     tasks = [load_task(name, split=args.split, size=args.limit) for name in args.tasks.split(",")]
     chosen = [float(bound) for bound in args.bounds.split(",")]
     measures = {"bounds": bounds, "sensitivity": sensitivity}
-    found = ({"table": partial(table, chosen=chosen)} | measures)[args.what](model, tasks, args.batch, args.lam)
+    found = ({"table": partial(table, chosen=chosen)} | measures)[args.what](model, tasks, args.batch, lam)
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{date.today().isoformat()}-{args.name}-{args.what}-{args.split}"
     conditions = {
@@ -178,7 +179,7 @@ def main() -> None:
         "softdlm": softdlm.__version__,
         "dtype": "float32",
         "batch": args.batch,
-        "lam": args.lam,
+        "lam": lam,
     }
     rows = [cell.record() for cell in found]
     stem.with_suffix(".json").write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=0) + "\n")

@@ -27,11 +27,10 @@ sys.path[:0] = [str(ROOT / "src")]
 import softdlm  # noqa: E402
 from softdlm.cache import CacheKind  # noqa: E402
 from softdlm.evaluate.metrics import Share, mcnemar  # noqa: E402
-from softdlm.feedback import FeedbackRule  # noqa: E402
+from softdlm.methods import feedback_rule  # noqa: E402
 from softdlm.tasks import Task, load_task  # noqa: E402
 
-FEEDBACK: dict[str, FeedbackRule] = {"vanilla": softdlm.Mask(), "slerp": softdlm.Slerp(k=3, lam=0.3)}
-"""The strength is replaced by --lam."""
+METHODS = ("vanilla", "slerp")
 
 
 class Cached(NamedTuple):
@@ -113,13 +112,13 @@ class Meter:
         model.hidden, model.hidden_in = hidden, hidden_in
 
 
-def run(model: Any, meter: Meter, task: Task, setting: Setting, batch: int) -> Cell:
+def run(model: Any, meter: Meter, task: Task, setting: Setting, batch: int, lam: float) -> Cell:
     meter.positions, start = 0, time.perf_counter()
     answers = softdlm.generate(
         model,
         [item.prompt for item in task],
         max_new_tokens=task.max_new_tokens,
-        feedback=FEEDBACK[setting.method],
+        feedback=feedback_rule(setting.method, lam=lam),
         commit=softdlm.TopN(setting.rate),
         block_length=setting.block,
         cache=setting.cached.kind,
@@ -159,7 +158,7 @@ def settings(
             rarer = sorted({min(renew, count) for renew in renewals} - {1})
             caches = [Cached(None), *(Cached(kind, refresh) for kind in kinds for refresh in every if passes > 1)]
             caches += [Cached(kind, None, renew) for kind in kinds for renew in rarer]
-            for method in FEEDBACK:
+            for method in METHODS:
                 for cached in caches:
                     yield Setting(task.name, method, rate, None if whole else block, cached)
 
@@ -225,14 +224,14 @@ def main() -> None:
     parser.add_argument("--blocks", type=numbers, default=[16, 32, 64], help="the task's length is one whole block")
     parser.add_argument("--refreshes", type=numbers, default=[2, 4], help="passes between refreshes, beside none")
     parser.add_argument("--renewals", type=numbers, default=[1], help="blocks between passes over everything")
-    parser.add_argument("--lam", type=float, default=0.3, help="strength of SLERP")
+    parser.add_argument("--lam", type=float, help="strength of SLERP; the model's own by default")
     parser.add_argument("--device")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--name", default="caches", help="prefix of the result files")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    FEEDBACK["slerp"] = softdlm.Slerp(k=3, lam=args.lam)
     model = softdlm.load(args.model, dtype=args.dtype, device=args.device)
+    lam = model.strength.lam if args.lam is None else args.lam
     conditions = {
         "date": date.today().isoformat(),
         "model": args.model,
@@ -242,7 +241,7 @@ def main() -> None:
         "softdlm": softdlm.__version__,
         "dtype": args.dtype,
         "batch": args.batch,
-        "lam": args.lam,
+        "lam": lam,
     }
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"{conditions['date']}-{args.name}-{args.split}"
@@ -253,7 +252,7 @@ def main() -> None:
         for setting in settings(task, args.rates, args.blocks, args.refreshes, args.renewals):
             if any(cell.setting == setting for cell in cells):
                 continue
-            cells.append(run(model, meter, task, setting, args.batch))
+            cells.append(run(model, meter, task, setting, args.batch, lam))
             rows = [cell.record() for cell in cells]
             stem.with_suffix(".json").write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=0) + "\n")
             stem.with_suffix(".md").write_text(f"{json.dumps(conditions)}\n{markdown(cells)}")

@@ -1,6 +1,7 @@
 """Loading: what goes wrong is named, what is overridden stays so, nothing is guessed."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -278,8 +279,9 @@ def test_known_models_are_of_their_family() -> None:
 def test_a_checkpoint_may_name_the_strength_that_suits_it(tmp_path: Path) -> None:
     assert tiny("llada").strength == (3, 0.3)
     assert softdlm.load(altered(tmp_path / "own", "llada", soft_tokens={"lam": 0.45})).strength == (3, 0.45)
-    with pytest.raises(CheckpointError, match=r"soft_tokens = \{'lambda': 0.4\}; it may hold k and lam"):
-        softdlm.load(altered(tmp_path / "bad", "llada", soft_tokens={"lambda": 0.4}))
+    for number, bad in enumerate(({"lambda": 0.4}, {"lam": 1.5}, {"lam": "0.5"}, {"k": 0}, [3, 0.5])):
+        with pytest.raises(CheckpointError, match=rf"soft_tokens = {re.escape(repr(bad))}; it may hold k from 1"):
+            softdlm.load(altered(tmp_path / str(number), "llada", soft_tokens=bad))
 
 
 def test_the_model_is_frozen() -> None:

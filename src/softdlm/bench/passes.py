@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
 from softdlm.bench.measure import Clock, Sample, seconds
@@ -53,5 +53,5 @@ def start(model: Denoiser, decode: Decode) -> Canvas:
     return Canvas.pack(texts, [decode.length] * decode.batch, model.mask_id, 0)
 
 
-def _slots(model: Denoiser, decode: Decode, engine: EngineKind):
+def _slots(model: Denoiser, decode: Decode, engine: EngineKind) -> AbstractContextManager[Slots]:
     return lent(plan_decode(model, **decode.options), decode.batch, decode.length, engine)

@@ -67,6 +67,8 @@ def _one(tensors: Sequence[Tensor]) -> nn.Parameter:
 
 def _found(tensors: Sequence[Tensor]) -> Tensor | None:
     """The tensor in whose storage these lie one after another, as an earlier join left them."""
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        return None
     first, *others = tensors
     end = first.storage_offset() + first.numel()
     for tensor in others:

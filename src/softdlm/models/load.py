@@ -84,10 +84,11 @@ class Checkpoint:
     def strength(self) -> Strength:
         """config.json's, under a key of ours."""
         stated = self.config.get("soft_tokens", {})
-        try:
-            return Strength(**stated)
-        except TypeError as error:
-            raise CheckpointError(f"config.json says soft_tokens = {stated!r}; it may hold k and lam") from error
+        known = isinstance(stated, Mapping) and set(stated) <= set(Strength._fields)
+        found = Strength(**stated) if known else None
+        if found is None or type(found.k) is not int or found.k < 1 or not _is_share(found.lam):
+            raise CheckpointError(f"config.json says soft_tokens = {stated!r}; it may hold k from 1 and lam in [0, 1]")
+        return found
 
     @property
     def from_hub(self) -> bool:
@@ -176,6 +177,10 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
         raise UsageError(f"dtype must name a floating-point type such as bfloat16 or float32, not {dtype!r}")
     return value
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
