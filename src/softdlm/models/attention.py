@@ -35,9 +35,9 @@ def attend(
 ) -> Any:
     """transformers' scaled dot-product attention; of few queries by kernels that share the keys out.
 
-    cuDNN's, which torch prefers on recent GPUs, presumably gives each head and tile of queries to one multiprocessor: for
-    a block of 32 over 1,536 keys, bfloat16, 32 heads of an H200, it took 24 us where flash attention took 19, but 55 against
-    80 for eight rows and 66 against 127 for a whole canvas (one run, without a result file).
+    cuDNN's, which torch prefers on recent GPUs, presumably gives each head and tile of queries to one multiprocessor:
+    for a block of 32 over 1,536 keys, bfloat16, 32 heads of an H200, it took 24 us where flash attention took 19, but
+    55 against 80 for eight rows and 66 against 127 for a whole canvas (one run, without a result file).
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
