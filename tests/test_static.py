@@ -33,7 +33,8 @@ from softdlm.cache import Shape, compact
 from softdlm.choose import choose
 from softdlm.decode import outlook, plan_decode
 from softdlm.models.toy import harry_potter
-from softdlm.static import KEPT_BYTES, Slots, lent, next_reach, rounded
+from softdlm.rows import Row, next_reach
+from softdlm.static import AHEAD, KEPT_BYTES, Slots, lent, rounded
 from tests.strategies import generator
 from tests.test_cache import model_of, with_gaps
 
@@ -191,6 +192,45 @@ def test_a_pass_asks_the_device_for_nothing(network: str, cache: Any, rows: Any)
                 with NoQuestions():
                     slots._pass(slots.shape)
                 slots.rows = [type(row)(bool(a), *rest) for row, (a, *rest) in _census(slots)]
+
+
+@pytest.mark.parametrize("cache", [*CACHES, {"cache": None, "early_finish": True}], ids=str)
+@pytest.mark.parametrize("network", ["llada", "dream", "llada2 full"])
+def test_what_the_host_foresees_is_what_the_device_counts(
+    network: str, cache: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, reads = model_of(network, torch.float32), []
+    read = Slots.read
+    monkeypatch.setattr(Slots, "read", lambda slots: (reads.append(slots.unread), read(slots)))
+    for rule in (Mask(), Slerp()):
+        canvas = canvas_of(model, RAGGED)
+        slots = slots_for(model, canvas, commit=TopN(2), feedback=rule, block_length=7, **cache)
+        reads.clear()
+        for number in range(1000):
+            slots.step()
+            assert [row for row in slots.rows if row.running] == [
+                Row(True, *rest) for running, *rest in slots.census.tolist() if running
+            ]
+            if not slots.running:
+                break
+            if number == 2:  # a row comes in between two readings
+                slots.stop([True, False, False])
+                slots.admit([0], canvas_of(model, RAGGED[:1], seed=1).widen(25, 0))
+        certain = "refresh" not in cache and "early_finish" not in cache
+        assert not slots.running
+        assert max(reads) <= AHEAD
+        assert (max(reads) > 1) == certain
+
+
+def test_the_host_reads_now_and_then() -> None:
+    model = model_of("llada", torch.float32)
+    slots = slots_for(model, canvas_of(model, [(4, 4 + 3 * AHEAD)]), commit=TopN(1))
+    read = []
+    for _ in range(3 * AHEAD):
+        slots.step()
+        read.append(not slots.unread)
+    assert not slots.running
+    assert [at for at, now in enumerate(read, 1) if now] == [1, 9, 17, 24]
 
 
 def _census(slots: Slots) -> list[Any]:

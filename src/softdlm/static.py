@@ -1,8 +1,9 @@
 """Passes of fixed shape: what `decode.passes` does, without its questions to the device.
 
 The state lies in buffers that every pass reads and writes, so on a GPU a pass is captured once per shape as a CUDA
-graph and replayed. Each pass leaves a census, five numbers a row: all that the host reads. It tells which rows go on
-and how many positions are open at most, hence the shape of the next pass.
+graph and replayed. Each pass leaves a census, six numbers a row: all that the host reads. It tells which rows go on
+and how many positions are open at most, hence the shape of the next pass. Where the host can tell the census itself
+(rows.py), it reads only now and then, and the device never waits for it.
 
 With a cache there are passes over the whole canvas and passes over windows of it. A row that is due for the whole
 waits, untouched, until no row is within a block; then all such rows are computed together. Meanwhile no other row
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +26,7 @@ from softdlm.cache import Aim, Shape
 from softdlm.decode import EngineKind, Outlook, Plan, State, Until, feed_on, outlook, settle
 from softdlm.models.compiled import compile_fixed
 from softdlm.predict import predict_fixed
+from softdlm.rows import Foresight, Row, next_reach
 from softdlm.trace import Told
 from softdlm.types import Canvas, Prediction, Step
 
@@ -32,6 +34,8 @@ Record = TypeVar("Record")
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 GRAIN = 64
 """Rooms, widths and lengths are rounded up to multiples of it."""
+AHEAD = 8
+"""Passes after which the host reads the census in any case: what it shows of a decode is no older than that."""
 KEPT_BYTES = 4 * 2**30
 """Of buffers, keys and values that a model keeps between decodes, the last decode's in any case."""
 
@@ -40,19 +44,6 @@ def rounded(size: int) -> int:
     """Up to a multiple of GRAIN and, beyond 512, of an eighth of the next power of two: few sizes, little waste."""
     grain = max(GRAIN, (1 << (size - 1).bit_length()) // 8)
     return -(-size // grain) * grain
-
-
-class Row(NamedTuple):
-    """What the host knows of a row between passes."""
-
-    running: bool = False
-    reach: int = 0
-    """Blocks that its next pass computes; 0 is everything."""
-    open: int = 0
-    start: int = 0
-    """Of those blocks."""
-    passes: int = 0
-    """That it has had."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +75,8 @@ class Slots:
         self.history = History(closed.long(), torch.zeros_like(closed, dtype=working))
         self.census = torch.zeros(batch, len(Row._fields), dtype=torch.long, device=device)
         self.rows = [Row()] * batch
+        self.foresight = Foresight.of(plan)
+        self.unread = 0
         self.padded = [False] * batch
         self.begin, self.end = (begin, end) if compile is None else (compile(begin), compile(end))
         self.passes = Passes(self._pass, device.type == "cuda" if capture is None else capture)
@@ -117,13 +110,19 @@ class Slots:
 
     def step(self) -> Step:
         """One pass. What it returns lies in buffers: the next pass overwrites it."""
-        step = self.passes(self.shape)
-        self.read()
+        shape = self.shape
+        step = self.passes(shape)
+        self.unread += 1
+        foreseen = self.foresight(self.rows, shape.reach) if self.unread < AHEAD else None
+        if foreseen is None:
+            self.read()
+        else:
+            self.rows = foreseen
         return step
 
     def read(self) -> None:
         """What the last pass left in the census."""
-        before = self.rows
+        before, self.unread = self.rows, 0
         self.rows = [Row(bool(running), *rest) for running, *rest in self.census.tolist()]
         if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
             raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
@@ -148,10 +147,11 @@ class Slots:
         batch, length = self.state.canvas.ids.shape
         plan, reach = self.plan, next_reach({row.reach for row in self.rows if row.running})
         near, dual = min(plan.blocks.length or length, length), plan.caching.kind == "dual"
-        due = [row for row in self.rows if row.running and row.reach in (range(1, reach + 1) if reach else (0,))]
+        due = [row for row in self.rows if row.due(reach)]
         width = None if len(due) == sum(row.running for row in self.rows) else length
         if reach:
-            columns = reach * near if dual else rounded(length - min(row.start for row in due))
+            begun = min(row.start - (row.reach - 1) * near for row in due)
+            columns = reach * near if dual else rounded(length - begun)
             width = min(columns + plan.model.first_open, length)
         in_block = plan.vanilla or (reach and dual)
         open = sum(row.open for row in due)
@@ -169,17 +169,6 @@ class Slots:
         return step
 
 
-def next_reach(wanted: set[int]) -> int:
-    """Of the pass that comes next, when these are wanted.
-
-    While some row is due for everything, the others only finish their blocks. Else those that begin one and those
-    within one go together.
-    """
-    if 0 in wanted:
-        return 1 if 1 in wanted else 0
-    return max(wanted, default=0)
-
-
 def begin(plan: Plan, state: State, width: int | None, reach: int) -> tuple[Outlook, Aim]:
     """What comes before the network."""
     view = outlook(plan, state, reach)
@@ -187,7 +176,7 @@ def begin(plan: Plan, state: State, width: int | None, reach: int) -> tuple[Outl
 
 
 def end(
-    plan: Plan, state: State, view: Outlook, prediction: Prediction, history: History, census: Int[Tensor, "B 5"]
+    plan: Plan, state: State, view: Outlook, prediction: Prediction, history: History, census: Int[Tensor, "B 6"]
 ) -> Step:
     """What comes after it, except for the soft tokens: all is written to the buffers."""
     after, step = settle(plan, state, view, prediction.only(view.requested), 0)
@@ -199,12 +188,12 @@ def end(
     return step
 
 
-def count_rows(plan: Plan, state: State) -> Int[Tensor, "B 5"]:
+def count_rows(plan: Plan, state: State) -> Int[Tensor, "B 6"]:
     """The census: a `Row` for each."""
-    clock = state.clock
-    reach = plan.caching.reach(clock.tick(plan.blocks.current(state.canvas).start))
-    left = (state.canvas.open & state.running).sum(1, keepdim=True)
-    return torch.cat([state.running, reach, left, clock.block_start, clock.passes + 1], 1)
+    clock, block, open = state.clock, plan.blocks.current(state.canvas), state.canvas.open & state.running
+    reach = plan.caching.reach(clock.tick(block.start))
+    left = [each.sum(1, keepdim=True) for each in (open, open & block.inside)]
+    return torch.cat([state.running, reach, *left, block.start, clock.passes + 1], 1)
 
 
 class Passes:
