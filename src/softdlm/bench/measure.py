@@ -25,6 +25,10 @@ GROUPS = {
 """Kernels and operators by name, the first that fits; the rest is "other"."""
 
 
+WARM = 2
+"""Decodes after which every pass is compiled and captured: a shape runs as it is once, then it is captured."""
+
+
 @dataclass
 class Clock:
     """Time that may be spent; what it ends stays a result."""
@@ -122,7 +126,8 @@ def profile(work: Call, device: torch.device) -> list[dict[str, Any]]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it tells standard error that it starts and stops
     from torch.profiler import ProfilerActivity
 
-    work()  # compiles and captures
+    for _ in range(WARM):
+        work()
     gpu = device.type == "cuda"
     with torch.profiler.profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]) as seen:
         total = seconds(work, device)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
-from softdlm.bench.measure import Clock, Sample, seconds
+from softdlm.bench.measure import WARM, Clock, Sample, seconds
 from softdlm.bench.work import Decode, prompts
 from softdlm.decode import EngineKind, plan_decode
 from softdlm.models.denoiser import Denoiser
@@ -15,8 +15,6 @@ from softdlm.static import Slots, lent
 from softdlm.types import Canvas
 
 WHOLE, STEP = "whole canvas", "step"
-WARM = 2
-"""Decodes after which every pass is captured."""
 
 
 def pass_times(
