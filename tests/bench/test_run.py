@@ -67,8 +67,9 @@ def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
         part: "not here" if part == "memory" else "measured" for part in SHAPES["tiny-llada"].parts
     }
     (rows,) = (part["rows"] for part in content["parts"] if part["part"] == "refresh")
-    settings = [(row["block"], row["renew"], row["tokens a step"]) for row in rows]
-    assert settings == [(block, renew, rate) for block, renew in ((16, 1), (32, 1), (16, 2)) for rate in (4, 8)]
+    settings = [(row["cache"], row["block"], row["renew"], row["tokens a step"]) for row in rows]
+    dual = [("dual", block, renew, rate) for block, renew in ((16, 1), (32, 1), (16, 2)) for rate in (4, 8)]
+    assert settings == [*dual, ("prefix", 16, 2, 4)]
     assert {"date", "device", "dtype", "torch", "threads", "engine", "load before"} <= set(content["conditions"])
     markdown = file.with_suffix(".md").read_text()
     for heading in SHAPES["tiny-llada"].parts:

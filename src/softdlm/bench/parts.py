@@ -20,6 +20,8 @@ from softdlm.bench.targets import Check
 from softdlm.bench.work import Decode, prompts
 from softdlm.models.denoiser import NetworkDenoiser
 
+FULL = 16
+"""Rows that are timed for every size of a batch, at least."""
 ROUNDS = 3
 """Times as many repeats where two methods are compared whose difference is small."""
 
@@ -211,16 +213,17 @@ def caches(bench: Bench) -> Found:
 
 def refresh(bench: Bench) -> Found:
     """Larger blocks refresh less often, and a step computes more; a block may also begin with what changed only."""
-    size, new = bench.sizes.block, bench.sizes.new
+    size, new, rates = bench.sizes.block, bench.sizes.new, bench.sizes.rates
     larger = [(size * times, 1) for times in (1, 2, 4, 8) if size * times <= new]
-    rarer = [(size, renew) for renew in (2, 4, new // size) if size * renew <= new]
+    rarer = [(size, renew) for renew in dict.fromkeys((2, 4, new // size)) if size * renew <= new]
+    wanted = [("dual", *each, rate) for each in (*larger, *rarer) for rate in rates]
+    wanted += [("prefix", *each, rates[0]) for each in rarer]
     rows = []
-    for block, renew in [*larger, *dict.fromkeys(rarer)]:
-        for rate in bench.sizes.rates:
-            decode = replace(bench.decode, rate=rate, block=block, cache="dual", renew=renew)
-            once = block * renew >= new  # its whole pass comes again, and is captured, in the second run
-            row = bench.row(decode, bench.time(decode, 3 if once else 1))
-            rows.append({"block": block, "renew": renew, "tokens a step": rate} | row)
+    for cache, block, renew, rate in wanted:
+        decode = replace(bench.decode, rate=rate, block=block, cache=cache, renew=renew)
+        once = block * renew >= new  # its whole pass comes again, and is captured, in the second run
+        row = bench.row(decode, bench.time(decode, 3 if once else 1))
+        rows.append({"cache": cache, "block": block, "renew": renew, "tokens a step": rate} | row)
     note = (
         "renew: everything is computed at the start of every so many blocks; the last value is once a decode, and "
         "its spread holds a capture. What either costs in accuracy is in benchmarks/caches.py, not here."
@@ -234,7 +237,8 @@ def batches(bench: Bench) -> Found:
     for batch in bench.sizes.batches:
         new = bench.sizes.batch_new
         decode = replace(bench.decode, new=new, block=bench.sizes.block, cache="dual", batch=batch)
-        rows.append({"batch": batch} | bench.row(decode, bench.time(decode, 1)))
+        repeats = max(1, FULL // batch)  # a short decode alone would find the device at rest
+        rows.append({"batch": batch} | bench.row(decode, bench.time(decode, repeats)))
         if worst is None or rows[-1]["x floor"] > worst.value:
             worst = Check("batches", rows[-1]["x floor"], decode)
     return Found(rows, [worst] if worst else [])
