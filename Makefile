@@ -9,10 +9,10 @@ setup: .venv/ready-dev
 
 demo: .venv/ready
 	$(BIN)/python examples/harry_potter.py
-	$(BIN)/softdlm compare --max-new-tokens 64 --tokens-per-step 4 \
+	$(BIN)/softdlm compare --dtype native --max-new-tokens 64 --tokens-per-step 4 \
 		'Jane owns 7 yellow pears and 24 black pears. She makes it three times as many. How many pears does she still need to reach 139?'
 	@echo 'That problem was picked because the methods differ. Now 100 held-out ones, not picked:'
-	$(BIN)/softdlm eval --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
+	$(BIN)/softdlm eval --dtype native --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
 	@echo 'Accuracy against passes: demo/accuracy.png'
 
 test: lint

@@ -11,7 +11,8 @@ from softdlm.errors import UsageError
 Model = Annotated[str, typer.Option("--model", "-m", help="builtin, a folder, or a Hugging Face id.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
 Device = Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")]
-Dtype = Annotated[str | None, typer.Option(help="bfloat16 on a GPU and float32 on a CPU by default.")]
+DTYPE_HELP = "bfloat16 on a GPU and float32 on a CPU by default; native: bfloat16 where the device computes in it."
+Dtype = Annotated[str | None, typer.Option(help=DTYPE_HELP)]
 Attention = Annotated[str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")]
 MaskId = Annotated[int | None, typer.Option(help="Overrides the checkpoint's.")]
 EosIds = Annotated[str | None, typer.Option(help="Overrides the checkpoint's; EOS first, commas between.")]

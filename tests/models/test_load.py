@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
+from softdlm.models import load as loading
 from softdlm.models.load import families, read_config
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
@@ -256,6 +257,15 @@ def test_any_floating_point_type(family: str, dtype: torch.dtype) -> None:
     assert kept == (set() if dtype == torch.float64 else routers)
     result = softdlm.generate(model, [5, 6, 7], max_new_tokens=8, feedback=softdlm.Slerp(), early_finish=False)
     assert model.mask_id not in result.canvas_ids
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_native_is_what_the_cpu_multiplies_in(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "cpu_has_bfloat16", lambda: has)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert loading.find_dtype("native", cpu) == (torch.bfloat16 if has else torch.float32)
+    assert loading.find_dtype("native", gpu) == loading.find_dtype(None, gpu) == torch.bfloat16
+    assert loading.find_dtype(None, cpu) == torch.float32
 
 
 def test_tied_weights_share_one_table(tmp_path: Path) -> None:

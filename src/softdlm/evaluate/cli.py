@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from softdlm.errors import UsageError
-from softdlm.options import Cache, Refresh, Renew
+from softdlm.options import Cache, Dtype, Refresh, Renew
 
 if TYPE_CHECKING:
     from softdlm.evaluate.cell import ModelSpec
@@ -86,7 +86,7 @@ def evaluate(
     allow_unsandboxed: Unsandboxed = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub, for one model.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bfloat16 on a GPU, float32 on a CPU by default.")] = None,
+    dtype: Dtype = None,
     attention: Annotated[str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")] = "auto",
     mask_id: Annotated[int | None, typer.Option(help="Overrides the checkpoint's, for one model.")] = None,
     eos_ids: Annotated[str | None, typer.Option(help="Override the checkpoint's, for one model; EOS first.")] = None,

@@ -23,6 +23,7 @@ FAMILIES = {
     "Dream": "softdlm.models.dream",
     "llada2_moe": "softdlm.models.llada2",
 }
+NATIVE = "native"
 BUILTIN = Path(__file__).parents[1] / "builtin"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model"]
 
@@ -40,9 +41,10 @@ def load(
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
-    dtype defaults to bfloat16 on a GPU and float32 on a CPU, device to the first GPU if there is one. `attention`
-    matters for LLaDA-2 only: `auto` is full attention for one block and block-causal for several. The ids
-    override what the checkpoint or its family says; eos_ids lists EOS first, then any end-of-turn ids.
+    dtype defaults to bfloat16 on a GPU and float32 on a CPU (`native`: bfloat16 on a CPU too where it computes in it),
+    device to the first GPU if there is one. `attention` matters for LLaDA-2 only: `auto` is full attention for one
+    block and block-causal for several. The ids override what the checkpoint or its family says; eos_ids lists EOS
+    first, then any end-of-turn ids.
     """
     if attention not in get_args(Attention):
         raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
@@ -170,13 +172,22 @@ def find_family(config: Mapping[str, Any], folder: Path) -> Family:
 
 
 def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """The type asked for, or bfloat16 on a GPU and float32 elsewhere."""
-    if dtype is None:
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    """The type asked for, or bfloat16 on a GPU and float32 elsewhere.
+
+    `native` is bfloat16 also on a CPU that multiplies in it; by default a CPU's results do not depend on its make.
+    """
+    if dtype is None or dtype == NATIVE:
+        native = device.type == "cuda" or (dtype == NATIVE and device.type == "cpu" and cpu_has_bfloat16())
+        return torch.bfloat16 if native else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise UsageError(f"dtype must name a floating-point type such as bfloat16 or float32, not {dtype!r}")
+        raise UsageError(f"dtype must be native or a floating-point type such as bfloat16 or float32, not {dtype!r}")
     return value
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether matrix products in it are faster than in float32 here, instead of slower."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def _is_share(value: Any) -> bool:
