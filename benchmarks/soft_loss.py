@@ -1,4 +1,4 @@
-"""From which lambda on a network no longer bears soft tokens, on reference texts alone: nothing is decoded.
+"""What soft tokens do to the loss on reference texts; nothing is decoded. It does not tell who gains from them.
 
 A share of each reference solution is masked and predicted, soft tokens are put at all masks, and a second pass predicts
 again. What is told is the change of the loss on the true tokens (nats a token; the answer and its first EOS).
