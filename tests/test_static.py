@@ -222,6 +222,24 @@ def test_what_the_host_foresees_is_what_the_device_counts(
         assert (max(reads) > 1) == certain
 
 
+class Hasty(TopN):
+    """All of a block at once, whatever n says."""
+
+    def __call__(self, prediction: Any, open: Any, context: Any) -> Any:
+        return open
+
+
+def test_of_a_rule_that_inherits_from_topn_the_host_foresees_nothing() -> None:
+    model = model_of("llada", torch.float32)
+    slots = slots_for(model, canvas_of(model, [(4, 30)]), commit=Hasty(1), block_length=6)
+    passes = 0
+    while slots.running:
+        slots.step()
+        passes += 1
+        assert not slots.unread
+    assert passes == 5
+
+
 def test_the_host_reads_now_and_then() -> None:
     model = model_of("llada", torch.float32)
     slots = slots_for(model, canvas_of(model, [(4, 4 + 3 * AHEAD)]), commit=TopN(1))

@@ -40,7 +40,8 @@ class Foresight:
 
     @staticmethod
     def of(plan: Plan) -> Foresight:
-        commits = plan.commit.n if isinstance(plan.commit, TopN) else None
+        """Of TopN itself only: a rule that inherits from it may commit as it likes."""
+        commits = plan.commit.n if type(plan.commit) is TopN else None
         certain = not plan.early_finish and plan.caching.refresh is None
         return Foresight(commits if certain else None, 1 if plan.caching.kind else 0)
 
