@@ -43,6 +43,9 @@ class CompiledLayer(nn.Module):
         if hasattr(alike, "mlp"):
             alike.mlp = twin(alike.mlp)
             join(alike.mlp)
+        if hasattr(alike, "mlp") and hasattr(alike.mlp, "shared_experts"):
+            alike.mlp.shared_experts = twin(alike.mlp.shared_experts)
+            join(alike.mlp.shared_experts)
         self.index, self.run = index, compile_fixed(alike, **compiler)
 
     def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:

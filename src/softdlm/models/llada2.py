@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from softdlm import kernels
 from softdlm.models.attention import both_ways
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import SIZES, Family, Part, Weight, require, setting, settings
@@ -41,19 +42,26 @@ class LLaDA2(NetworkDenoiser):
 
     def __init__(self, network: Any, **identity: Any) -> None:
         super().__init__(network, **identity)
+        self.fused = kernels.wanted(self.device) and kernels.has_triton() and fuse(network)
         if self.dtype == torch.float64:  # the grouped product of the default implementation stops at float32
             network.set_experts_implementation("eager")
 
     @property
     def asks_nothing(self) -> bool:
-        """A GPU groups the experts' products in bfloat16 only; for other types the host reads how many go to each."""
-        return self.device.type == "cpu" or self.dtype == torch.bfloat16
+        """Without our kernels a GPU groups products in bfloat16 only; else the host reads how many go to each expert."""
+        return self.fused or self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
         """`auto`: the pattern follows the decoding, full for one block over everything (the paper's setting)."""
         if self.attention == "full":
             return None
         return TRAINED_BLOCK if self.attention == "block-causal" and block_length is None else block_length
+
+
+def fuse(network: Any) -> bool:
+    from softdlm.models import mixture
+
+    return mixture.fuse(network)
 
 
 def network(config: Mapping[str, Any]) -> Any:

@@ -1,0 +1,258 @@
+"""A mixture of experts without a sort and without copies of its tokens: four Triton kernels a layer.
+
+`route` chooses each token's experts. `_arrange` brings the choices of one expert together, `_gate_up` multiplies every
+token by the gate and up weights of its experts, reading it where it lies, and `_down` writes each choice's weighted
+result back to its place. Every weight is read once where an expert has no more tokens than a tile, so that the time is
+that of reading the chosen experts. transformers' own path sorts, gathers, activates, weighs and scatters in kernels of
+their own, and its product groups bfloat16 only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+jit: Any = triton.jit  # what a launch takes is more than its type says
+CHUNK = 1024
+"""Choices that a program of `_arrange` looks at together."""
+LEAST = 16
+"""The narrowest side of a tile that a product takes."""
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a product is laid out on a GPU: choices, weights' rows and columns of a tile."""
+
+    rows: int
+    outputs: int = 128
+    inputs: int = 64
+    warps: int = 4
+    stages: int = 4
+
+    @staticmethod
+    def of(choices: int, experts: int) -> Tiles:
+        """A tile holds what an expert gets when all get as much, or a little more."""
+        fair = triton.next_power_of_2(-(-choices // experts))
+        return Tiles(min(max(fair, LEAST), 64))
+
+    def within(self, outputs: int, inputs: int) -> tuple[int, int]:
+        """Sides of a tile that a matrix of this size is a whole number of."""
+        return min(self.outputs, outputs & -outputs), min(self.inputs, inputs & -inputs)
+
+
+def fits(dtype: torch.dtype, *sides: int) -> bool:
+    """Whether weights of this type and these sizes can be cut into tiles."""
+    return dtype in DTYPES and all(side & -side >= LEAST for side in sides)
+
+
+@torch.library.custom_op(
+    "softdlm::route",
+    mutates_args=(),
+    schema="(Tensor logits, Tensor bias, int groups, int chosen_groups, int k, bool normed, float factor) -> (Tensor, Tensor)",
+)
+def route(
+    logits: Float[Tensor, "N E"], bias: Float[Tensor, "E"], groups: int, chosen_groups: int, k: int, normed: bool,
+    factor: float,
+) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:  # fmt: skip
+    """Weights and numbers of each token's experts: the k best of its best groups by score and bias (DeepSeek-V3)."""
+    weights = logits.new_empty(len(logits), k)
+    ids = logits.new_empty(len(logits), k, dtype=torch.long)
+    if len(logits):
+        experts = logits.shape[1]
+        _route[(len(logits),)](
+            logits.contiguous(), bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups,
+            CHOSEN=chosen_groups, K=k, NORMED=normed, num_warps=1,
+        )  # fmt: skip
+    return weights, ids
+
+
+@route.register_fake
+def _(logits: Tensor, bias: Tensor, groups: int, chosen_groups: int, k: int, normed: bool, factor: float) -> Any:
+    return logits.new_empty(len(logits), k), logits.new_empty(len(logits), k, dtype=torch.long)
+
+
+@torch.library.custom_op(
+    "softdlm::mix",
+    mutates_args=(),
+    schema="(Tensor hidden, Tensor ids, Tensor weights, Tensor gate_up, Tensor down) -> Tensor",
+)
+def mix(
+    hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"],
+    gate_up: Float[Tensor, "E 2*M D"], down: Float[Tensor, "E D M"],
+) -> Float[Tensor, "N k D"]:  # fmt: skip
+    """What each chosen expert makes of its token, weighted; their sum is the layer's output."""
+    return mix_with(Tiles.of(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
+
+
+@mix.register_fake
+def _(hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    return hidden.new_empty(*ids.shape, hidden.shape[1])
+
+
+def mix_with(
+    tiles: Tiles, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
+) -> Float[Tensor, "N k D"]:
+    experts, width, middle = down.shape
+    choices, k = ids.numel(), ids.shape[1]
+    made = hidden.new_empty(*ids.shape, width)
+    if choices == 0:
+        return made
+    hidden, every = hidden.contiguous(), triton.next_power_of_2(experts)
+    order, offsets = arrange(ids, experts)
+    inner = hidden.new_empty(choices, middle)
+    most = min(-(-choices // tiles.rows) + experts, choices)
+    launch = {"EXPERTS": experts, "EVERY": every, "ROWS": tiles.rows, "num_warps": tiles.warps}
+    outputs, inputs = tiles.within(middle, width)
+    _gate_up[(middle // outputs, most)](
+        hidden, gate_up, inner, order, offsets, k, WIDTH=width, MIDDLE=middle, OUTPUTS=outputs, INPUTS=inputs,
+        num_stages=tiles.stages, **launch,
+    )  # fmt: skip
+    outputs, inputs = tiles.within(width, middle)
+    _down[(width // outputs, most)](
+        inner, down, made, order, offsets, weights.contiguous(), WIDTH=width, MIDDLE=middle, OUTPUTS=outputs,
+        INPUTS=inputs, num_stages=tiles.stages, **launch,
+    )  # fmt: skip
+    return made
+
+
+def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "N*k"], Int[Tensor, "E+1"]]:
+    """The numbers of all choices expert by expert, each in order, and where each expert's begin."""
+    order = ids.new_empty(ids.numel(), dtype=torch.int32)
+    offsets = ids.new_empty(experts + 1, dtype=torch.int32)
+    _arrange[(experts,)](ids.contiguous(), ids.numel(), order, offsets, CHUNK=CHUNK, num_warps=4)
+    return order, offsets
+
+
+@jit
+@no_type_check
+def _route(
+    logits, bias, weights_out, ids_out, factor,
+    GROUPS: tl.constexpr, EACH: tl.constexpr, CHOSEN: tl.constexpr, K: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    group = tl.arange(0, GROUPS)
+    number = group[:, None] * EACH + tl.arange(0, EACH)[None, :]
+    score = tl.sigmoid(tl.load(logits + token * GROUPS * EACH + number))
+    choice = score + tl.load(bias + number)
+
+    best = tl.max(choice, 1)
+    first = tl.min(tl.where(choice == best[:, None], number, GROUPS * EACH), 1)
+    second = tl.max(tl.where(number == first[:, None], -float("inf"), choice), 1)
+    merit = best + second
+    taken = tl.zeros([GROUPS], tl.int1)
+    for _ in tl.static_range(CHOSEN):
+        top = tl.max(tl.where(taken, -float("inf"), merit), 0)
+        taken = taken | (group == tl.min(tl.where((taken == 0) & (merit == top), group, GROUPS), 0))
+
+    left = tl.where(taken[:, None], choice, -float("inf"))
+    slot = tl.arange(0, triton.next_power_of_2(K))
+    ids = tl.zeros_like(slot)
+    weights = tl.zeros([triton.next_power_of_2(K)], tl.float32)
+    for place in tl.static_range(K):
+        top = tl.max(tl.max(left, 1), 0)
+        found = tl.min(tl.min(tl.where(left == top, number, GROUPS * EACH - 1), 1), 0)
+        here = number == found
+        weight = tl.sum(tl.sum(tl.where(here, score, 0.0), 1), 0)
+        ids = tl.where(slot == place, found, ids)
+        weights = tl.where(slot == place, weight, weights)
+        left = tl.where(here, -float("inf"), left)
+    if NORMED:
+        weights = weights / (tl.sum(weights, 0) + 1e-20)
+    tl.store(ids_out + token * K + slot, ids.to(tl.int64), mask=slot < K)
+    tl.store(weights_out + token * K + slot, weights * factor, mask=slot < K)
+
+
+@jit
+@no_type_check
+def _arrange(ids, choices, order, offsets, CHUNK: tl.constexpr):
+    """A counting sort, one program an expert: those of lower experts are counted, its own are numbered behind them."""
+    expert = tl.program_id(0)
+    lane = tl.arange(0, CHUNK)
+    lower = tl.zeros([CHUNK], tl.int32)
+    for start in range(0, choices, CHUNK):
+        id = tl.load(ids + start + lane, mask=start + lane < choices, other=expert)
+        lower += (id < expert).to(tl.int32)
+    begin = tl.sum(lower, 0)
+    tl.store(offsets + expert, begin)
+    for start in range(0, choices, CHUNK):
+        id = tl.load(ids + start + lane, mask=start + lane < choices, other=-1)
+        own = (id == expert).to(tl.int32)
+        tl.store(order + begin + tl.cumsum(own, 0) - 1, start + lane, mask=own != 0)
+        begin += tl.sum(own, 0)
+    if expert == tl.num_programs(0) - 1:
+        tl.store(offsets + expert + 1, begin)
+
+
+@jit
+@no_type_check
+def _find(offsets, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr):
+    """Of the program's tile: its expert, its first choice and the end of its expert's; behind the last, an empty one."""
+    tile = tl.program_id(1)
+    number = tl.arange(0, EVERY)
+    here = number < EXPERTS
+    begin = tl.load(offsets + number, mask=here, other=0)
+    end = tl.load(offsets + number + 1, mask=here, other=0)
+    tiles = (end - begin + ROWS - 1) // ROWS
+    through = tl.cumsum(tiles, 0)
+    expert = tl.minimum(tl.sum((through <= tile).to(tl.int32), 0), EXPERTS - 1)
+    before = tl.sum(tl.where(number < expert, tiles, 0), 0)
+    first = tl.load(offsets + expert) + (tile - before) * ROWS
+    return expert.to(tl.int64), first, tl.load(offsets + expert + 1)
+
+
+@jit
+@no_type_check
+def _gate_up(
+    hidden, weight, inner, order, offsets, k, WIDTH: tl.constexpr, MIDDLE: tl.constexpr, EXPERTS: tl.constexpr,
+    EVERY: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    expert, first, end = _find(offsets, EXPERTS, EVERY, ROWS)
+    if first < end:
+        place = first + tl.arange(0, ROWS)
+        real = place < end
+        token = (tl.load(order + place, mask=real, other=0) // k).to(tl.int64)
+        output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+        column = tl.arange(0, INPUTS)
+        x = hidden + token[:, None] * WIDTH + column[None, :]
+        gate = weight + (expert * 2 * MIDDLE + output)[None, :] * WIDTH + column[:, None]
+        up = gate + MIDDLE * WIDTH
+        gated = tl.zeros([ROWS, OUTPUTS], tl.float32)
+        upped = tl.zeros([ROWS, OUTPUTS], tl.float32)
+        for start in range(0, WIDTH, INPUTS):
+            part = tl.load(x + start, mask=real[:, None], other=0.0)
+            gated = tl.dot(part, tl.load(gate + start), gated, input_precision="ieee")
+            upped = tl.dot(part, tl.load(up + start), upped, input_precision="ieee")
+        made = gated * tl.sigmoid(gated) * upped
+        to = inner + place.to(tl.int64)[:, None] * MIDDLE + output[None, :]
+        tl.store(to, made.to(inner.dtype.element_ty), mask=real[:, None])
+
+
+@jit
+@no_type_check
+def _down(
+    inner, weight, made, order, offsets, weights, WIDTH: tl.constexpr, MIDDLE: tl.constexpr, EXPERTS: tl.constexpr,
+    EVERY: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    expert, first, end = _find(offsets, EXPERTS, EVERY, ROWS)
+    if first < end:
+        place = first + tl.arange(0, ROWS)
+        real = place < end
+        choice = tl.load(order + place, mask=real, other=0).to(tl.int64)
+        output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+        column = tl.arange(0, INPUTS)
+        x = inner + place.to(tl.int64)[:, None] * MIDDLE + column[None, :]
+        rows = weight + (expert * WIDTH + output)[None, :] * MIDDLE + column[:, None]
+        total = tl.zeros([ROWS, OUTPUTS], tl.float32)
+        for start in range(0, MIDDLE, INPUTS):
+            part = tl.load(x + start, mask=real[:, None], other=0.0)
+            total = tl.dot(part, tl.load(rows + start), total, input_precision="ieee")
+        total = total * tl.load(weights + choice, mask=real, other=0.0)[:, None]
+        to = made + choice[:, None] * WIDTH + output[None, :]
+        tl.store(to, total.to(made.dtype.element_ty), mask=real[:, None])

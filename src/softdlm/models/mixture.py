@@ -1,0 +1,47 @@
+"""A stock mixture of experts on our kernels. Importing this imports transformers and Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.integrations.moe import ExpertsInterface
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
+
+from softdlm.kernels.experts import fits, mix, route
+
+EXPERTS = "softdlm"
+"""transformers' name for experts multiplied by our kernels."""
+
+
+class Router(Glm4MoeTopkRouter):
+    """Glm4Moe's, whose choice is one kernel instead of a dozen."""
+
+    def forward(self, hidden_states: Float[Tensor, "*S D"]) -> tuple[Tensor, Tensor, Tensor]:
+        flat = hidden_states.view(-1, self.hidden_dim)
+        logits = F.linear(flat.float(), self.weight.float())
+        groups, factor = (self.num_group, self.topk_group), float(self.routed_scaling_factor)
+        return logits, *route(logits, self.e_score_correction_bias, *groups, self.top_k, self.norm_topk_prob, factor)
+
+
+def experts(
+    module: Any, hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"]
+) -> Float[Tensor, "N D"]:
+    return mix(hidden, ids, weights, module.gate_up_proj, module.down_proj).sum(1)
+
+
+def fuse(network: Any) -> bool:
+    """Put the network's experts on our kernels, if these fit; its weights stay where and what they are."""
+    routers = [module for module in network.modules() if isinstance(module, Glm4MoeTopkRouter)]
+    config = network.config
+    powers = (config.n_group, config.n_routed_experts // config.n_group)
+    if not fits(network.dtype, config.hidden_size, config.moe_intermediate_size) or any(n & (n - 1) for n in powers):
+        return False
+    ExpertsInterface.register(EXPERTS, experts)
+    network.set_experts_implementation(EXPERTS)
+    for router in routers:
+        router.__class__ = Router
+    return True
