@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from softdlm import kernels
 from softdlm.models.joined import join
 
 Kind = TypeVar("Kind", bound=nn.Module)
@@ -46,11 +47,22 @@ class CompiledLayer(nn.Module):
         if hasattr(alike, "mlp") and hasattr(alike.mlp, "shared_experts"):
             alike.mlp.shared_experts = twin(alike.mlp.shared_experts)
             join(alike.mlp.shared_experts)
-        self.index, self.run = index, compile_fixed(alike, **compiler)
+        self.index, self.run, self.thin = index, compile_fixed(alike, **compiler), thinned(alike)
 
     def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:
         kept = None if past_key_values is None else past_key_values.layers[self.index]
+        if self.thin and self.thin.fits(hidden_states, kept, sight["attention_mask"]):
+            return self.thin(hidden_states, kept, sight["position_embeddings"])
         return self.run(hidden_states, past_key_values=kept, **sight)
+
+
+def thinned(layer: Any) -> Any:
+    """The layer for few rows, on a GPU whose kernels are wanted; None where there is none."""
+    if not (kernels.wanted(layer.input_layernorm.weight.device) and kernels.has_triton()):
+        return None
+    from softdlm.models import thin
+
+    return thin.thinned(layer)
 
 
 def compiled_body(body: Any, **compiler: Any) -> Any:
