@@ -16,10 +16,11 @@ Call = Callable[[], Any]
 Name = TypeVar("Name")
 
 GROUPS = {
-    "attention": r"flash|fmha|attention|sdpa",
-    "matrix products": r"gem[mv]|cutlass|nvjet|xmma|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
+    "attention": r"flash|fmha|attention|sdpa|^_attend\b",
+    "matrix products": r"^_(project|add|gate|gate_up|down|score)\b|gem[mv]|cutlass|nvjet|xmma|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
     "vocabulary and soft tokens": r"^_(scan|finish|soft)\b|topk|softmax|sort|argmax",
     "copies and indexing": r"^(?!triton_).*(copy|memcpy|memset|index|gather|scatter|::cat|catarray|where|fill)",
+    "routing of experts": r"^_(route|arrange|total)\b",
     "norms, rotations, activations": r"triton_|elementwise|reduce|norm|silu|::(mul|add|neg|mean|rsqrt|pow|sub|div)",
 }
 """Kernels and operators by name, the first that fits; the rest is "other"."""

@@ -1,8 +1,8 @@
-"""A mixture of experts without a sort and without copies of its tokens: four Triton kernels a layer.
+"""A mixture of experts without a sort and without copies of its tokens: six Triton kernels a layer.
 
-`route` chooses each token's experts. `_arrange` brings the choices of one expert together, `_gate_up` multiplies every
+`route` scores the experts and chooses each token's. `_arrange` brings the choices of one expert together, `_gate_up` multiplies every
 token by the gate and up weights of its experts, reading it where it lies, and `_down` writes each choice's weighted
-result back to its place. Every weight is read once where an expert has no more tokens than a tile, so that the time is
+result back to its place, where `_total` adds them up. Every weight is read once where an expert has no more tokens than a tile, so that the time is
 that of reading the chosen experts. transformers' own path sorts, gathers, activates, weighs and scatters in kernels of
 their own, and its product groups bfloat16 only.
 """
@@ -55,27 +55,42 @@ def fits(dtype: torch.dtype, *sides: int) -> bool:
 @torch.library.custom_op(
     "softdlm::route",
     mutates_args=(),
-    schema="(Tensor logits, Tensor bias, int groups, int chosen_groups, int k, bool normed, float factor) -> (Tensor, Tensor)",
+    schema="(Tensor hidden, Tensor weight, Tensor bias, int groups, int chosen, int k, bool normed, float factor)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 def route(
-    logits: Float[Tensor, "N E"], bias: Float[Tensor, "E"], groups: int, chosen_groups: int, k: int, normed: bool,
-    factor: float,
-) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:  # fmt: skip
-    """Weights and numbers of each token's experts: the k best of its best groups by score and bias (DeepSeek-V3)."""
-    weights = logits.new_empty(len(logits), k)
-    ids = logits.new_empty(len(logits), k, dtype=torch.long)
-    if len(logits):
-        experts = logits.shape[1]
-        _route[(len(logits),)](
-            logits.contiguous(), bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups,
-            CHOSEN=chosen_groups, K=k, NORMED=normed, num_warps=1,
+    hidden: Float[Tensor, "N D"], weight: Float[Tensor, "E D"], bias: Float[Tensor, "E"], groups: int, chosen: int,
+    k: int, normed: bool, factor: float,
+) -> tuple[Float[Tensor, "N E"], Float[Tensor, "N k"], Int[Tensor, "N k"]]:  # fmt: skip
+    """Logits, weights and numbers of each token's experts: the k best of its best groups by score and bias."""
+    logits, weights, ids = _routed(hidden, weight, k)
+    rows, (experts, width) = len(hidden), weight.shape
+    if rows:
+        tile, inputs = min(max(triton.next_power_of_2(rows), LEAST), 64), min(64, width & -width)
+        outputs = min(64, experts & -experts)
+        precise = "tf32x3" if hidden.dtype == torch.bfloat16 else "ieee"
+        _score[(triton.cdiv(rows, tile), experts // outputs)](
+            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, ROWS=tile, OUTPUTS=outputs,
+            INPUTS=inputs, PRECISE=precise, num_warps=4, num_stages=4,
         )  # fmt: skip
-    return weights, ids
+        _route[(rows,)](
+            logits, bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups, CHOSEN=chosen, K=k,
+            NORMED=normed, num_warps=1,
+        )  # fmt: skip
+    return logits, weights, ids
 
 
 @route.register_fake
-def _(logits: Tensor, bias: Tensor, groups: int, chosen_groups: int, k: int, normed: bool, factor: float) -> Any:
-    return logits.new_empty(len(logits), k), logits.new_empty(len(logits), k, dtype=torch.long)
+def _(
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, chosen: int, k: int, normed: bool, factor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _routed(hidden, weight, k)
+
+
+def _routed(hidden: Tensor, weight: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    rows = len(hidden)
+    chosen = weight.new_empty(rows, k)
+    return weight.new_empty(rows, len(weight)), chosen, weight.new_empty(rows, k, dtype=torch.long)
 
 
 @torch.library.custom_op(
@@ -86,25 +101,26 @@ def _(logits: Tensor, bias: Tensor, groups: int, chosen_groups: int, k: int, nor
 def mix(
     hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"],
     gate_up: Float[Tensor, "E 2*M D"], down: Float[Tensor, "E D M"],
-) -> Float[Tensor, "N k D"]:  # fmt: skip
-    """What each chosen expert makes of its token, weighted; their sum is the layer's output."""
+) -> Float[Tensor, "N D"]:  # fmt: skip
+    """The weighted sum of what each chosen expert makes of its token."""
     return mix_with(Tiles.of(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
 
 
 @mix.register_fake
 def _(hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    return hidden.new_empty(*ids.shape, hidden.shape[1])
+    return torch.empty_like(hidden)
 
 
 def mix_with(
     tiles: Tiles, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
-) -> Float[Tensor, "N k D"]:
+) -> Float[Tensor, "N D"]:
     experts, width, middle = down.shape
     choices, k = ids.numel(), ids.shape[1]
-    made = hidden.new_empty(*ids.shape, width)
+    mixed = torch.empty_like(hidden)
     if choices == 0:
-        return made
+        return mixed
     hidden, every = hidden.contiguous(), triton.next_power_of_2(experts)
+    made = hidden.new_empty(choices, width)
     order, offsets = arrange(ids, experts)
     inner = hidden.new_empty(choices, middle)
     most = min(-(-choices // tiles.rows) + experts, choices)
@@ -119,7 +135,8 @@ def mix_with(
         inner, down, made, order, offsets, weights.contiguous(), WIDTH=width, MIDDLE=middle, OUTPUTS=outputs,
         INPUTS=inputs, num_stages=tiles.stages, **launch,
     )  # fmt: skip
-    return made
+    _total[(len(ids),)](made, mixed, K=k, WIDTH=width, ALL=triton.next_power_of_2(width), num_warps=4)
+    return mixed
 
 
 def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "N*k"], Int[Tensor, "E+1"]]:
@@ -128,6 +145,26 @@ def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "N*k"], 
     offsets = ids.new_empty(experts + 1, dtype=torch.int32)
     _arrange[(experts,)](ids.contiguous(), ids.numel(), order, offsets, CHUNK=CHUNK, num_warps=4)
     return order, offsets
+
+
+@jit
+@no_type_check
+def _score(
+    hidden, weight, logits, rows, WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PRECISE: tl.constexpr,
+):  # fmt: skip
+    """The router's product in float32, on tensor cores by threefold TF32, which keeps its precision."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    real = row < rows
+    expert = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = tl.arange(0, INPUTS)
+    x = hidden + row.to(tl.int64)[:, None] * WIDTH + column[None, :]
+    rule = weight + expert[None, :] * WIDTH + column[:, None]
+    total = tl.zeros([ROWS, OUTPUTS], tl.float32)
+    for start in range(0, WIDTH, INPUTS):
+        part = tl.load(x + start, mask=real[:, None], other=0.0).to(tl.float32)
+        total = tl.dot(part, tl.load(rule + start), total, input_precision=PRECISE)
+    tl.store(logits + row.to(tl.int64)[:, None] * EXPERTS + expert[None, :], total, mask=real[:, None])
 
 
 @jit
@@ -256,3 +293,15 @@ def _down(
         total = total * tl.load(weights + choice, mask=real, other=0.0)[:, None]
         to = made + choice[:, None] * WIDTH + output[None, :]
         tl.store(to, total.to(made.dtype.element_ty), mask=real[:, None])
+
+
+@jit
+@no_type_check
+def _total(made, mixed, K: tl.constexpr, WIDTH: tl.constexpr, ALL: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, ALL)
+    inside = column < WIDTH
+    total = tl.zeros([ALL], tl.float32)
+    for choice in tl.static_range(K):
+        total += tl.load(made + (token * K + choice) * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(mixed + token * WIDTH + column, total.to(mixed.dtype.element_ty), mask=inside)

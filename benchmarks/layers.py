@@ -1,0 +1,187 @@
+"""Layers on our kernels beside stock ones on a GPU: are they right at the real sizes, how fast, which tiles are best?
+
+    python benchmarks/layers.py --out benchmarks/results --seconds 100
+
+Microseconds of one layer inside a captured CUDA graph that holds several, so that no weight is served from the cache.
+"right" compares with the same layer in float32: the largest difference as a share of the stock bfloat16 layer's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from collections.abc import Iterator
+from datetime import date
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_timing import graph
+from torch import Tensor
+from transformers.integrations.moe import grouped_mm_experts_forward
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
+
+from softdlm.bench.shapes import SHAPES, build_model
+from softdlm.kernels import experts, thin
+from softdlm.models.compiled import CompiledLayer
+from softdlm.models.layers import WindowLayer
+from softdlm.models.memory import Window
+from softdlm.models.thin import ThinLayer
+
+DEVICE = torch.device("cuda")
+COPIES, KEYS = 4, 1536
+START = time.perf_counter()
+PAIR = [thin.Tiles(64, inputs, stages, swap=swap) for inputs, stages in ((128, 5), (128, 2), (64, 6)) for swap in (True, False)]
+TILES: dict[str, list[thin.Tiles]] = {
+    "project": PAIR,
+    "gate": [*PAIR, thin.Tiles(32, 128, 4, swap=False), thin.Tiles(32, 128, 6, swap=False), thin.Tiles(64, 128, 3)],
+    "add": [
+        thin.Tiles(64, 128, 6), thin.Tiles(64, 128, 4), thin.Tiles(32, 256, 6, swap=False),
+        thin.Tiles(32, 128, 6, swap=False), thin.Tiles(64, 256, 4),
+    ],
+}  # fmt: skip
+
+
+def shortened(name: str, layers: int) -> Any:
+    shape = SHAPES[name]
+    key = "n_layers" if "n_layers" in (shape.config or {}) else "num_hidden_layers"
+    small = {"vocab_size": 1024, "embedding_size": 1024, "mask_token_id": 1000, "eos_token_id": 1001}
+    config = {**(shape.config or {}), **small, key: layers}
+    return build_model(type(shape)(name, config), DEVICE, torch.bfloat16).network.model
+
+
+class Case:
+    """Some layers, and a block of rows in the midst of a cache."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        self.body, self.rows = shortened(name, COPIES), rows
+        config = self.body.config
+        columns = torch.arange(KEYS - 64 - rows, KEYS - 64, device=DEVICE)[None]
+        everything = torch.arange(KEYS, device=DEVICE)
+        self.window = Window(everything[:1], everything, columns, columns, torch.ones_like(columns, dtype=torch.bool))
+        self.x = torch.randn(1, rows, config.hidden_size, device=DEVICE, dtype=torch.bfloat16)
+        self.turn = self.body.rotary_emb(self.x, columns)
+        shape = (COPIES, 1, config.num_key_value_heads, KEYS, config.hidden_size // config.num_attention_heads)
+        self.keys, self.values = (torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+        self.layers = [CompiledLayer(layer, 0) for layer in self.body.layers]
+
+    def kept(self, index: int, dtype: torch.dtype = torch.bfloat16) -> Any:
+        layer = WindowLayer(self.keys[index].to(dtype), self.values[index].to(dtype), self.window)
+        return type("Kept", (), {"layers": [layer], "update": lambda _, k, v, __: layer.update(k, v)})()
+
+    def run(self, layer: Any, kept: Any, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        turn = tuple(each.to(dtype) for each in self.turn)
+        return layer(
+            self.x.to(dtype), attention_mask=None, past_key_values=kept, use_cache=True, position_embeddings=turn,
+            is_causal=False,
+        )  # fmt: skip
+
+    def right(self) -> float:
+        """Our largest error as a share of the stock layer's, both against float32."""
+        exact = self.run(copy.deepcopy(self.body.layers[0]).float(), self.kept(0, torch.float32), torch.float32)
+        error = lambda made: (made.float() - exact).abs().max().item()  # noqa: E731
+        return error(self.run(self.layers[0], self.kept(0))) / error(self.run(self.body.layers[0], self.kept(0)))
+
+    def calls(self, ours: bool) -> list[Any]:
+        if ours:
+            return [partial(self.run, layer, self.kept(index)) for index, layer in enumerate(self.layers)]
+        return [
+            partial(layer.run, self.x, attention_mask=None, past_key_values=self.kept(index).layers[0], use_cache=True,
+                    position_embeddings=self.turn, is_causal=False)
+            for index, layer in enumerate(self.layers)
+        ]  # fmt: skip
+
+    def parts(self) -> Iterator[tuple[str, Any, list[Any]]]:
+        """Each kernel by itself, for each choice of tiles."""
+        thins: list[ThinLayer] = [layer.thin for layer in self.layers]
+        x = self.x[0]
+        for tiles in TILES["project"]:
+            yield "project", tiles, [
+                partial(thin.project, x, each.norms[0].weight, 1e-5, maps.weight, maps.bias, self.turn,
+                        self.keys[0], self.values[0], self.window.columns, self.window.written, tiles)
+                for each in thins for maps in [each.attention.q_proj.joined]
+            ]  # fmt: skip
+        queries = torch.randn(len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE).bfloat16()
+        count = thins[0].count(queries.shape[1], DEVICE)
+        pairs = zip(self.keys, self.values, strict=True)
+        yield "attend", "", [partial(thin.attend, queries, keys, values, 0.1, count) for keys, values in pairs]
+        for tiles in TILES["gate"]:
+            weights = [each.mlp.gate_proj.joined.weight for each in thins]
+            yield "gate", tiles, [partial(thin.gate, x, thins[0].norms[1].weight, 1e-5, w, tiles) for w in weights]
+        inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).bfloat16()
+        for tiles in TILES["add"]:
+            yield "add output", tiles, [partial(thin.add, x, each.attention.o_proj.weight, x, tiles) for each in thins]
+            yield "add down", tiles, [partial(thin.add, inner, each.mlp.down_proj.weight, x, tiles) for each in thins]
+
+
+def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
+    for name, rows in (("llada-8b", 32), ("dream-7b", 33), ("llada-8b", 64)):
+        case = Case(name, rows)
+        yield {"layer": name, "rows": rows, "error, ours / stock": case.right(), "ours": graph(case.calls(True))}
+        for part, tiles, calls in case.parts():
+            if time.perf_counter() - START > seconds:
+                break
+            try:
+                yield {"layer": name, "rows": rows, "part": part, "tiles": str(tiles), "us": graph(calls)}
+            except Exception as fault:  # a layout that does not fit the device is a finding, too
+                yield {"layer": name, "rows": rows, "part": part, "tiles": str(tiles), "fault": str(fault)[:60]}
+        yield {"layer": name, "rows": rows, "compiled": graph(case.calls(False))}
+
+
+def mixtures() -> Iterator[dict[str, Any]]:
+    layers = [layer.mlp for layer in shortened("llada2-mini", COPIES + 1).layers[1:]]
+    gate, one = layers[0].gate, layers[0].experts
+    for tokens in (32, 1536):
+        x = torch.randn(tokens, 2048, device=DEVICE, dtype=torch.bfloat16)
+        logits, weights, ids = Glm4MoeTopkRouter.forward(gate, x)
+        ours_logits, ours_weights, ours_ids = gate(x)
+        exact = torch.nn.functional.linear(x.double(), gate.weight.double())
+        stock = partial(grouped_mm_experts_forward, top_k_index=ids, top_k_weights=weights)
+        ours = [partial(experts.mix, x, ids, weights, each.experts.gate_up_proj, each.experts.down_proj) for each in layers]
+        made, theirs = ours[0](), stock(one, x)
+        wide = copy.deepcopy(one).float()
+        true = sum_experts(wide, x.float(), ids, weights)
+        yield {
+            "layer": "llada2-mini", "rows": tokens,
+            "same experts": (ids.sort(1)[0] == ours_ids.sort(1)[0]).float().mean().item(),
+            "logit error, ours / stock": ((ours_logits - exact).abs().max() / (logits - exact).abs().max()).item(),
+            "error, ours / stock": ((made - true).abs().max() / (theirs - true).abs().max()).item(),
+            "router, ours": graph([partial(each.gate, x) for each in layers]),
+            "router, stock": graph([partial(Glm4MoeTopkRouter.forward, each.gate, x) for each in layers]),
+            "experts, ours": graph(ours),
+            "experts, stock": graph([partial(stock, each.experts, x) for each in layers]),
+        }  # fmt: skip
+
+
+def sum_experts(module: Any, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+    total = torch.zeros_like(x)
+    for expert in range(len(module.down_proj)):
+        token, slot = (ids == expert).nonzero(as_tuple=True)
+        gate, up = (x[token] @ module.gate_up_proj[expert].T).chunk(2, -1)
+        made = (torch.nn.functional.silu(gate) * up) @ module.down_proj[expert].T
+        total.index_add_(0, token, made * weights[token, slot, None])
+    return total
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=100)
+    args = parser.parse_args()
+    found = []
+    for case in chain(mixtures(), thin_layers(args.seconds)):
+        found.append(case)
+        print(f"[{time.perf_counter() - START:.0f}]", {k: round(v, 3) if isinstance(v, float) else v for k, v in case.items()}, flush=True)
+    args.out.mkdir(parents=True, exist_ok=True)
+    conditions = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "keys": KEYS}
+    file = args.out / f"{date.today()}-layers.json"
+    file.write_text(json.dumps({"conditions": conditions, "found": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
