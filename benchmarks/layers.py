@@ -27,7 +27,7 @@ from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.kernels import experts, thin
-from softdlm.models.compiled import CompiledLayer
+from softdlm.models.compiled import compiled_body
 from softdlm.models.layers import WindowLayer
 from softdlm.models.memory import Window
 from softdlm.models.thin import ThinLayer
@@ -35,15 +35,11 @@ from softdlm.models.thin import ThinLayer
 DEVICE = torch.device("cuda")
 COPIES, KEYS = 4, 1536
 START = time.perf_counter()
-PAIR = [thin.Tiles(64, inputs, stages, swap=swap) for inputs, stages in ((128, 5), (128, 2), (64, 6)) for swap in (True, False)]
 TILES: dict[str, list[thin.Tiles]] = {
-    "project": PAIR,
-    "gate": [*PAIR, thin.Tiles(32, 128, 4, swap=False), thin.Tiles(32, 128, 6, swap=False), thin.Tiles(64, 128, 3)],
-    "add": [
-        thin.Tiles(64, 128, 6), thin.Tiles(64, 128, 4), thin.Tiles(32, 256, 6, swap=False),
-        thin.Tiles(32, 128, 6, swap=False), thin.Tiles(64, 256, 4),
-    ],
-}  # fmt: skip
+    "project": [thin.Tiles(64, *each) for each in ((128, 4), (128, 3), (128, 5), (64, 5), (64, 8))],
+    "gate": [thin.Tiles(*each) for each in ((64, 128, 4), (64, 128, 5), (64, 128, 3), (64, 64, 6), (64, 64, 4), (32, 128, 4))],
+    "add": [thin.Tiles(*each) for each in ((64, 128, 6), (64, 128, 8), (64, 256, 4), (32, 256, 6), (32, 128, 6), (32, 256, 4))],
+}
 
 
 def shortened(name: str, layers: int) -> Any:
@@ -67,42 +63,46 @@ class Case:
         self.turn = self.body.rotary_emb(self.x, columns)
         shape = (COPIES, 1, config.num_key_value_heads, KEYS, config.hidden_size // config.num_attention_heads)
         self.keys, self.values = (torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
-        self.layers = [CompiledLayer(layer, 0) for layer in self.body.layers]
+        self.layers: list[Any] = list(compiled_body(self.body).layers)
+        for layer in self.layers:
+            layer.index = 0
 
     def kept(self, index: int, dtype: torch.dtype = torch.bfloat16) -> Any:
         layer = WindowLayer(self.keys[index].to(dtype), self.values[index].to(dtype), self.window)
         return type("Kept", (), {"layers": [layer], "update": lambda _, k, v, __: layer.update(k, v)})()
 
-    def run(self, layer: Any, kept: Any, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-        turn = tuple(each.to(dtype) for each in self.turn)
+    def run(self, layer: Any, kept: Any, x: Tensor) -> Tensor:
+        turn = tuple(each.to(x.dtype) for each in self.turn)
         return layer(
-            self.x.to(dtype), attention_mask=None, past_key_values=kept, use_cache=True, position_embeddings=turn,
-            is_causal=False,
-        )  # fmt: skip
+            x, attention_mask=None, past_key_values=kept, use_cache=True, position_embeddings=turn, is_causal=False
+        )
 
     def right(self) -> float:
         """Our largest error as a share of the stock layer's, both against float32."""
-        exact = self.run(copy.deepcopy(self.body.layers[0]).float(), self.kept(0, torch.float32), torch.float32)
-        error = lambda made: (made.float() - exact).abs().max().item()  # noqa: E731
-        return error(self.run(self.layers[0], self.kept(0))) / error(self.run(self.body.layers[0], self.kept(0)))
+        wide = copy.deepcopy(self.body.layers[0]).float()
+        exact = self.run(wide, self.kept(0, torch.float32), self.x.float())
+        ours, stock = (
+            (self.run(layer, self.kept(0), self.x).float() - exact).abs().max().item()
+            for layer in (self.layers[0], self.body.layers[0])
+        )
+        return ours / stock
 
-    def calls(self, ours: bool) -> list[Any]:
-        if ours:
-            return [partial(self.run, layer, self.kept(index)) for index, layer in enumerate(self.layers)]
-        return [
-            partial(layer.run, self.x, attention_mask=None, past_key_values=self.kept(index).layers[0], use_cache=True,
-                    position_embeddings=self.turn, is_causal=False)
-            for index, layer in enumerate(self.layers)
-        ]  # fmt: skip
+    def all(self, ours: bool) -> None:
+        """The layers one after another, as a pass runs them."""
+        x = self.x
+        for index, layer in enumerate(self.layers):
+            kept = self.kept(index)
+            x = self.run(layer if ours else layer.run, kept if ours else kept.layers[0], x)
 
     def parts(self) -> Iterator[tuple[str, Any, list[Any]]]:
         """Each kernel by itself, for each choice of tiles."""
         thins: list[ThinLayer] = [layer.thin for layer in self.layers]
-        x = self.x[0]
+        x, norm = self.x[0], thins[0].before
+        rows = thin.prepare(x, norm)
         for tiles in TILES["project"]:
             yield "project", tiles, [
-                partial(thin.project, x, each.norms[0].weight, 1e-5, maps.weight, maps.bias, self.turn,
-                        self.keys[0], self.values[0], self.window.columns, self.window.written, tiles)
+                partial(thin.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
+                        self.window.columns, self.window.written, tiles)
                 for each in thins for maps in [each.attention.q_proj.joined]
             ]  # fmt: skip
         queries = torch.randn(len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE).bfloat16()
@@ -111,17 +111,22 @@ class Case:
         yield "attend", "", [partial(thin.attend, queries, keys, values, 0.1, count) for keys, values in pairs]
         for tiles in TILES["gate"]:
             weights = [each.mlp.gate_proj.joined.weight for each in thins]
-            yield "gate", tiles, [partial(thin.gate, x, thins[0].norms[1].weight, 1e-5, w, tiles) for w in weights]
+            yield "gate", tiles, [partial(thin.gate, rows, w, tiles) for w in weights]
         inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).bfloat16()
         for tiles in TILES["add"]:
-            yield "add output", tiles, [partial(thin.add, x, each.attention.o_proj.weight, x, tiles) for each in thins]
-            yield "add down", tiles, [partial(thin.add, inner, each.mlp.down_proj.weight, x, tiles) for each in thins]
+            for part, y in (("output", x), ("down", inner)):
+                weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in thins]
+                yield f"add {part}", tiles, [partial(thin.add, y, weight, rows, norm, tiles) for weight in weights]
 
 
 def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
     for name, rows in (("llada-8b", 32), ("dream-7b", 33), ("llada-8b", 64)):
         case = Case(name, rows)
-        yield {"layer": name, "rows": rows, "error, ours / stock": case.right(), "ours": graph(case.calls(True))}
+        times = {}
+        for thin.OVERLAP in (False, True):
+            times[f"ours, overlap {thin.OVERLAP}"] = graph([partial(case.all, True)]) / COPIES
+        times["compiled"] = graph([partial(case.all, False)]) / COPIES
+        yield {"layer": name, "rows": rows, "error, ours / stock": case.right(), **times}
         for part, tiles, calls in case.parts():
             if time.perf_counter() - START > seconds:
                 break
@@ -129,7 +134,6 @@ def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
                 yield {"layer": name, "rows": rows, "part": part, "tiles": str(tiles), "us": graph(calls)}
             except Exception as fault:  # a layout that does not fit the device is a finding, too
                 yield {"layer": name, "rows": rows, "part": part, "tiles": str(tiles), "fault": str(fault)[:60]}
-        yield {"layer": name, "rows": rows, "compiled": graph(case.calls(False))}
 
 
 def mixtures() -> Iterator[dict[str, Any]]:

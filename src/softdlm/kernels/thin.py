@@ -1,15 +1,16 @@
 """A layer of few rows in five kernels: what a cached step spends its time on is reading weights, keys and values.
 
-`project` norms the rows, multiplies, rotates, and writes keys and values to where they are kept; `attend` shares the
-keys of a head out among programs, the last of which puts their parts together; `add` multiplies and adds to the rows;
-`gate` norms, multiplies by gate and up, and activates. The same work takes some fifteen kernels one by one, most of
-them so short that the launches count. Nothing depends on the order in which programs run.
+`project` multiplies, rotates, and writes keys and values to where they are kept; `attend` shares the keys of a head out
+among programs, the last of which puts their parts together; `add` multiplies and adds to the rows; `gate` multiplies by
+gate and up, and activates. A norm is in two halves: whoever writes rows also writes them times its gain, with the sums
+of their squares, and whoever multiplies those divides the products in the end. The same work takes some fifteen kernels
+one by one, most of them so short that their launches count. Nothing depends on the order in which programs run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, no_type_check
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, no_type_check
 
 import torch
 import triton
@@ -24,10 +25,17 @@ LEAST = 16
 """The narrowest side of a tile that a product takes."""
 SHARED = 200 * 1024
 """Bytes of a multiprocessor's own memory that a program may fill."""
+OVERLAP = True
 PROGRAMS = 128
 """Programs of an attention, about one for each multiprocessor (132 on an H200)."""
 KEYS = 128
 """Keys of a tile."""
+
+
+def overlap(x: Tensor) -> dict[str, Any]:
+    """Let a kernel be launched while the one before it ends, where the GPU can (programmatic dependent launch)."""
+    able = OVERLAP and x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
+    return {"OVERLAP": True, "launch_pdl": True} if able else {"OVERLAP": False}
 
 
 @dataclass(frozen=True)
@@ -36,36 +44,63 @@ class Tiles:
 
     outputs: int = 64
     inputs: int = 128
-    stages: int = 6
+    stages: int = 4
     warps: int = 4
-    swap: bool = True
 
-    def launch(self, rows: int, outputs: int, inputs: int, size: int, matrices: int) -> dict[str, Any]:
+    def launch(self, rows: int, outputs: int, inputs: int, size: int, matrices: int = 1) -> dict[str, Any]:
         """For matrices of outputs x inputs, of which a whole number of tiles must be."""
         outputs, inputs = min(self.outputs, outputs & -outputs), min(self.inputs, inputs & -inputs)
+        rows = max(triton.next_power_of_2(rows), LEAST)
         bytes = (outputs * matrices + rows) * inputs * size
-        stages = max(min(self.stages, SHARED // bytes), 2)
-        tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows, "SWAP": self.swap}
-        return tile | {"num_stages": stages, "num_warps": self.warps}
+        tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows}
+        return tile | {"num_stages": max(min(self.stages, SHARED // bytes), 2), "num_warps": self.warps}
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Of each product (benchmarks/thin.py measures the choices)."""
+    """Of each product (benchmarks/layers.py measures the choices)."""
 
     project: Tiles = Tiles()
-    add: Tiles = Tiles()
     gate: Tiles = Tiles()
+    add: Tiles = Tiles(stages=6)
 
 
-def rows_of(x: Float[Tensor, "M D"]) -> int:
-    return max(triton.next_power_of_2(len(x)), LEAST)
+@dataclass(frozen=True)
+class Rows:
+    """What a layer works on, ready for its next norm."""
+
+    x: Float[Tensor, "M D"]
+    scaled: Float[Tensor, "M D"]
+    """Times the norm's gain."""
+    squares: Float[Tensor, "parts M"]
+    """Their sum, over the columns, is the sum of a row's squares."""
+    epsilon: float
+
+    @staticmethod
+    def like(x: Float[Tensor, "M D"], norm: Norm, outputs: int) -> Rows:
+        parts = x.shape[1] // outputs
+        squares = x.new_empty(parts, len(x), dtype=torch.float32)
+        return Rows(torch.empty_like(x), torch.empty_like(x), squares, norm.epsilon)
+
+
+class Norm(NamedTuple):
+    gain: Float[Tensor, "D"]
+    epsilon: float
+
+
+def prepare(x: Float[Tensor, "M D"], norm: Norm) -> Rows:
+    """Rows that come from elsewhere."""
+    launch = Tiles().launch(len(x), x.shape[1], LEAST, x.element_size())
+    made = Rows.like(x, norm, launch["OUTPUTS"])
+    _prepare[(len(made.squares),)](
+        x, norm.gain, made.scaled, made.squares, len(x), x.shape[1], OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"],
+        **overlap(x),
+    )  # fmt: skip
+    return replace(made, x=x)
 
 
 def project(
-    x: Float[Tensor, "M D"],
-    gain: Float[Tensor, "D"],
-    epsilon: float,
+    rows: Rows,
     weight: Float[Tensor, "(heads+2*kv)*d D"],
     bias: Float[Tensor, "(heads+2*kv)*d"] | None,
     turn: tuple[Float[Tensor, "B Q d"], Float[Tensor, "B Q d"]],
@@ -75,18 +110,17 @@ def project(
     written: Bool[Tensor, "B Q"],
     tiles: Tiles = Tuning.project,
 ) -> Float[Tensor, "M heads d"]:
-    """The queries; keys and values of the written rows go to their columns."""
+    """The queries; keys and values of the written rows go to their columns. A tile is half a head."""
     kv, length, head = keys.shape[1:]
-    heads = len(weight) // head - 2 * kv
+    heads, x = len(weight) // head - 2 * kv, rows.scaled
     queries = x.new_empty(len(x), heads, head)
     cos, sin = (each.contiguous() for each in turn)
-    half = min(tiles.outputs, head // 2)
-    assert half == head // 2, "a tile holds half a head"
     _project[(heads + 2 * kv,)](
-        x, gain, epsilon, weight, weight if bias is None else bias, cos, sin, queries, keys, values,
-        columns.contiguous(), written.contiguous(), len(x), columns.shape[1], length,
-        WIDTH=x.shape[1], HEADS=heads, KV=kv, BIAS=bias is not None,
-        **tiles.launch(rows_of(x), half, x.shape[1], x.element_size(), 2),
+        x, rows.squares, rows.epsilon, weight, weight if bias is None else bias, cos, sin, queries, keys, values,
+        columns.contiguous(), written.contiguous(), len(x), columns.shape[1], length, BIAS=bias is not None,
+        PARTS=len(rows.squares), WIDTH=x.shape[1], HEADS=heads, KV=kv,
+        **replace(tiles, outputs=head // 2).launch(len(x), head // 2, x.shape[1], x.element_size(), 2),
+        **overlap(x),
     )  # fmt: skip
     return queries
 
@@ -111,100 +145,106 @@ def attend(
     sums = queries.new_empty(batch * heads, parts, 2, taken, dtype=torch.float32)
     _attend[(batch * heads, parts)](
         queries, keys, values, made, partial, sums, count, scale * 1.4426950408889634, each, length, run,
-        HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS, PARTS=parts, num_warps=4, num_stages=3,
+        HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS, PARTS=parts, WHOLE=length % KEYS == 0,
+        num_warps=4, num_stages=3, **overlap(queries),
     )  # fmt: skip
     return made.flatten(1)
 
 
 def add(
-    x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Float[Tensor, "M H"], tiles: Tiles = Tuning.add
-) -> Float[Tensor, "M H"]:
-    """x times the weights, added to `to`."""
-    made = torch.empty_like(to)
-    launch = tiles.launch(rows_of(x), *weight.shape, x.element_size(), 1)
-    _add[(len(weight) // launch["OUTPUTS"],)](x, weight, to, made, len(x), len(weight), WIDTH=x.shape[1], **launch)
+    x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = Tuning.add
+) -> Rows:
+    """x times the weights, added to the rows; ready for this norm."""
+    launch = tiles.launch(len(x), *weight.shape, x.element_size())
+    made = Rows.like(to.x, norm, launch["OUTPUTS"])
+    _add[(len(made.squares),)](
+        x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1], **launch,
+        **overlap(x),
+    )  # fmt: skip
     return made
 
 
-def gate(
-    x: Float[Tensor, "M D"],
-    gain: Float[Tensor, "D"],
-    epsilon: float,
-    weight: Float[Tensor, "2*H D"],
-    tiles: Tiles = Tuning.gate,
-) -> Float[Tensor, "M H"]:
+def gate(rows: Rows, weight: Float[Tensor, "2*H D"], tiles: Tiles = Tuning.gate) -> Float[Tensor, "M H"]:
     """silu of the normed rows times the first half of the weights, times them times the second."""
-    width = len(weight) // 2
+    x, width = rows.scaled, len(weight) // 2
     made = x.new_empty(len(x), width)
-    launch = tiles.launch(rows_of(x), width, x.shape[1], x.element_size(), 2)
+    launch = tiles.launch(len(x), width, x.shape[1], x.element_size(), 2)
     _gate[(width // launch["OUTPUTS"],)](
-        x, gain, epsilon, weight, made, len(x), width, WIDTH=x.shape[1], **launch
+        x, rows.squares, rows.epsilon, weight, made, len(x), width, PARTS=len(rows.squares), WIDTH=x.shape[1], **launch,
+        **overlap(x),
     )  # fmt: skip
     return made
 
 
 @jit
 @no_type_check
-def _product(x, weight, row, real, output, WIDTH: tl.constexpr, INPUTS: tl.constexpr, SWAP: tl.constexpr):
-    """Rows times one tile of outputs, [OUTPUTS, ROWS]."""
-    column = tl.arange(0, INPUTS)
-    x = x + row[None, :] * WIDTH + column[:, None]
-    weight = weight + output.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    total = tl.zeros([output.shape[0], row.shape[0]] if SWAP else [row.shape[0], output.shape[0]], tl.float32)
-    for start in range(0, WIDTH, INPUTS):
-        part = tl.load(x + start, mask=real[None, :], other=0.0)
-        total = _times(tl.load(weight + start), part, total, SWAP)
-    return total if SWAP else tl.trans(total)
+def _after(OVERLAP: tl.constexpr):
+    """Wait for the kernel before this one, and let the next one be launched."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @jit
 @no_type_check
-def _normed_pair(
-    x, gain, epsilon, weight, row, real, output, gap, WIDTH: tl.constexpr, INPUTS: tl.constexpr, SWAP: tl.constexpr
-):  # fmt: skip
-    """Normed rows times two tiles of outputs a gap apart: the norm's factor is the same for all, and comes last."""
+def _prepare(x, gain, scaled, squares, rows, width, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr):
+    _after(OVERLAP)
+    row = tl.arange(0, ROWS)
+    real = row < rows
+    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    value = tl.load(x + row[None, :] * width + output[:, None], mask=real[None, :], other=0.0)
+    _ready(value, gain, scaled, squares, row, real, output, rows, width)
+
+
+@jit
+@no_type_check
+def _ready(value, gain, scaled, squares, row, real, output, rows, width):
+    """Write rows times the next norm's gain, and what this tile has of their squares."""
+    wide = value.to(tl.float32)
+    times = wide * tl.load(gain + output).to(tl.float32)[:, None]
+    place = row[None, :] * width + output[:, None]
+    tl.store(scaled + place, times.to(scaled.dtype.element_ty), mask=real[None, :])
+    tl.store(squares + tl.program_id(0) * rows + row, tl.sum(wide * wide, 0), mask=real)
+
+
+@jit
+@no_type_check
+def _pair(
+    x, squares, epsilon, weight, row, rows, output, gap, PARTS: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr
+):
+    """Normed rows times two tiles of outputs a gap apart, [OUTPUTS, ROWS]."""
+    real = row < rows
     column = tl.arange(0, INPUTS)
     x = x + row[None, :] * WIDTH + column[:, None]
     first = weight + output.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    second = first + gap * WIDTH
-    one = tl.zeros([output.shape[0], row.shape[0]] if SWAP else [row.shape[0], output.shape[0]], tl.float32)
-    other = tl.zeros_like(one)
-    square = tl.zeros([row.shape[0]], tl.float32)
+    second = first + gap.to(tl.int64) * WIDTH
+    one = tl.zeros([output.shape[0], row.shape[0]], tl.float32)
+    other = tl.zeros([output.shape[0], row.shape[0]], tl.float32)
     for start in range(0, WIDTH, INPUTS):
         part = tl.load(x + start, mask=real[None, :], other=0.0)
-        wide = part.to(tl.float32)
-        square += tl.sum(wide * wide, 0)
-        scaled = (wide * tl.load(gain + start + column).to(tl.float32)[:, None]).to(part.dtype)
-        one = _times(tl.load(first + start), scaled, one, SWAP)
-        other = _times(tl.load(second + start), scaled, other, SWAP)
-    factor = tl.rsqrt(square / WIDTH + epsilon)[None, :]
-    if not SWAP:
-        one, other = tl.trans(one), tl.trans(other)
+        one = tl.dot(tl.load(first + start), part, one, input_precision="ieee")
+        other = tl.dot(tl.load(second + start), part, other, input_precision="ieee")
+    every = tl.arange(0, triton.next_power_of_2(PARTS))[:, None]
+    each = tl.load(squares + every * rows + row[None, :], mask=(every < PARTS) & real[None, :], other=0.0)
+    factor = tl.rsqrt(tl.sum(each, 0) / WIDTH + epsilon)[None, :]
     return one * factor, other * factor
 
 
 @jit
 @no_type_check
-def _times(weight, x, total, SWAP: tl.constexpr):
-    if SWAP:
-        return tl.dot(weight, x, total, input_precision="ieee")
-    else:
-        return tl.dot(tl.trans(x), tl.trans(weight), total, input_precision="ieee")
-
-
-@jit
-@no_type_check
 def _project(
-    x, gain, epsilon, weight, bias, cos, sin, queries, keys, values, columns, written, rows, each, length,
-    WIDTH: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr, BIAS: tl.constexpr, OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr, ROWS: tl.constexpr, SWAP: tl.constexpr,
+    x, squares, epsilon, weight, bias, cos, sin, queries, keys, values, columns, written, rows, each, length,
+    BIAS: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    _after(OVERLAP)
     head = tl.program_id(0)
     row = tl.arange(0, ROWS)
     real = row < rows
     part = tl.arange(0, OUTPUTS)
     output = head * 2 * OUTPUTS + part
-    low, high = _normed_pair(x, gain, epsilon, weight, row, real, output, OUTPUTS, WIDTH, INPUTS, SWAP)
+    gap = tl.full([], OUTPUTS, tl.int32)
+    low, high = _pair(x, squares, epsilon, weight, row, rows, output, gap, PARTS, WIDTH, INPUTS)
     if BIAS:
         low += tl.load(bias + output).to(tl.float32)[:, None]
         high += tl.load(bias + output + OUTPUTS).to(tl.float32)[:, None]
@@ -231,7 +271,9 @@ def _project(
 def _attend(
     queries, keys, values, made, partial, sums, count, scale, each, length, run, HEADS: tl.constexpr,
     GROUP: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
+    WHOLE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    _after(OVERLAP)
     which = tl.program_id(0)
     part = tl.program_id(1)
     head = which % HEADS
@@ -249,14 +291,15 @@ def _attend(
         column = start + tl.arange(0, KEYS)
         seen = column < length
         place = kept + column[:, None] * HEAD + lane[None, :]
-        key = tl.load(keys + place, mask=seen[:, None], other=0.0)
+        key = tl.load(keys + place) if WHOLE else tl.load(keys + place, mask=seen[:, None], other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        score = tl.where(seen[None, :], score, -float("inf"))
+        if not WHOLE:
+            score = tl.where(seen[None, :], score, -float("inf"))
         now = tl.maximum(top, tl.max(score, 1))
         weight = tl.exp2(score - now[:, None])
         fade = tl.exp2(top - now)
         total = total * fade + tl.sum(weight, 1)
-        value = tl.load(values + place, mask=seen[:, None], other=0.0)
+        value = tl.load(values + place) if WHOLE else tl.load(values + place, mask=seen[:, None], other=0.0)
         mean = tl.dot(weight.to(value.dtype), value, mean * fade[:, None], input_precision="ieee")
         top = now
 
@@ -284,27 +327,37 @@ def _attend(
 @jit
 @no_type_check
 def _add(
-    x, weight, to, made, rows, width, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-    ROWS: tl.constexpr, SWAP: tl.constexpr,
+    x, weight, to, gain, made, scaled, squares, rows, width, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    _after(OVERLAP)
     row = tl.arange(0, ROWS)
     real = row < rows
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = tl.arange(0, INPUTS)
+    x = x + row[None, :] * WIDTH + column[:, None]
+    weight = weight + output.to(tl.int64)[:, None] * WIDTH + column[None, :]
+    total = tl.zeros([OUTPUTS, ROWS], tl.float32)
+    for start in range(0, WIDTH, INPUTS):
+        part = tl.load(x + start, mask=real[None, :], other=0.0)
+        total = tl.dot(tl.load(weight + start), part, total, input_precision="ieee")
     place = row[None, :] * width + output[:, None]
-    before = tl.load(to + place, mask=real[None, :], other=0.0).to(tl.float32)
-    total = before + _product(x, weight, row, real, output, WIDTH, INPUTS, SWAP)
-    tl.store(made + place, total.to(made.dtype.element_ty), mask=real[None, :])
+    total += tl.load(to + place, mask=real[None, :], other=0.0).to(tl.float32)
+    value = total.to(made.dtype.element_ty)
+    tl.store(made + place, value, mask=real[None, :])
+    _ready(value, gain, scaled, squares, row, real, output, rows, width)
 
 
 @jit
 @no_type_check
 def _gate(
-    x, gain, epsilon, weight, made, rows, width, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-    ROWS: tl.constexpr, SWAP: tl.constexpr,
+    x, squares, epsilon, weight, made, rows, width, PARTS: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    _after(OVERLAP)
     row = tl.arange(0, ROWS)
-    real = row < rows
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    gated, upped = _normed_pair(x, gain, epsilon, weight, row, real, output, width, WIDTH, INPUTS, SWAP)
+    gated, upped = _pair(x, squares, epsilon, weight, row, rows, output, width, PARTS, WIDTH, INPUTS)
     product = gated * tl.sigmoid(gated) * upped
-    tl.store(made + row[None, :] * width + output[:, None], product.to(made.dtype.element_ty), mask=real[None, :])
+    place = row[None, :] * width + output[:, None]
+    tl.store(made + place, product.to(made.dtype.element_ty), mask=(row < rows)[None, :])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -68,7 +69,11 @@ def thinned(layer: Any) -> Any:
 def compiled_body(body: Any, **compiler: Any) -> Any:
     """The network without its head, as it is but for its layers; `compiler` are options of torch.compile."""
     other = twin(body)
-    other.layers = nn.ModuleList(CompiledLayer(layer, n, **compiler) for n, layer in enumerate(body.layers))
+    layers = [CompiledLayer(layer, n, **compiler) for n, layer in enumerate(body.layers)]
+    for layer, following in pairwise(layers):
+        if layer.thin:
+            layer.thin.following = following.thin
+    other.layers = nn.ModuleList(layers)
     return other.eval()
 
 

@@ -15,11 +15,19 @@ from softdlm.models.layers import WindowLayer
 
 
 class ThinLayer:
-    """A decoder layer whose maps are joined, for cached steps of few rows."""
+    """A decoder layer whose maps are joined, for cached steps of few rows.
+
+    What it returns is the stock layer's; what `following` needs besides is left with it and taken up by its next call.
+    """
 
     def __init__(self, layer: Any) -> None:
         self.attention, self.mlp = layer.self_attn, layer.mlp
-        self.norms = layer.input_layernorm, layer.post_attention_layernorm
+        self.before, self.after = (
+            thin.Norm(norm.weight, norm.variance_epsilon)
+            for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+        )
+        self.following: ThinLayer | None = None
+        self.ready: tuple[Tensor, thin.Rows] | None = None
         self.counts: dict[int, Tensor] = {}
 
     def fits(self, hidden: Float[Tensor, "B Q D"], kept: WindowLayer | None, pattern: Tensor | None) -> bool:
@@ -32,19 +40,26 @@ class ThinLayer:
     def __call__(
         self, hidden: Float[Tensor, "B Q D"], kept: WindowLayer, turn: tuple[Tensor, Tensor]
     ) -> Float[Tensor, "B Q D"]:
-        before, after = self.norms
-        x, window, (keys, values) = hidden.reshape(-1, hidden.shape[-1]), kept.window, kept.stored
+        window, (keys, values), rows = kept.window, kept.stored, self.rows(hidden)
         assert window.written is not None
         maps = self.attention.q_proj.joined
-        queries = thin.project(
-            x, before.weight, before.variance_epsilon, maps.weight, maps.bias, turn, keys, values,
-            window.columns, window.written,
-        )  # fmt: skip
-        count = self.count(len(keys) * queries.shape[1], x.device)
+        queries = thin.project(rows, maps.weight, maps.bias, turn, keys, values, window.columns, window.written)
+        count = self.count(len(keys) * queries.shape[1], hidden.device)
         seen = thin.attend(queries, keys, values, self.attention.scaling, count)
-        x = thin.add(seen, self.attention.o_proj.weight, x)
-        inner = thin.gate(x, after.weight, after.variance_epsilon, self.mlp.gate_proj.joined.weight)
-        return thin.add(inner, self.mlp.down_proj.weight, x).view_as(hidden)
+        rows = thin.add(seen, self.attention.o_proj.weight, rows, self.after)
+        inner = thin.gate(rows, self.mlp.gate_proj.joined.weight)
+        following = self.following or self
+        rows = thin.add(inner, self.mlp.down_proj.weight, rows, following.before)
+        made = rows.x.view_as(hidden)
+        following.ready = None if following is self else (made, rows)
+        return made
+
+    def rows(self, hidden: Float[Tensor, "B Q D"]) -> thin.Rows:
+        """Those left by the layer before, if these are they."""
+        ready, self.ready = self.ready, None
+        if ready is not None and ready[0] is hidden:
+            return ready[1]
+        return thin.prepare(hidden.reshape(-1, hidden.shape[-1]).contiguous(), self.before)
 
     def count(self, size: int, device: torch.device) -> Tensor:
         """Made once: a captured pass must find it where it was."""
