@@ -46,7 +46,9 @@ def order(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Int[
 
 def places(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Int[Tensor, "B L"]:
     """Each position's place in that order, from 0; the inverse permutation of `order`."""
-    return order(prediction, open, rank).argsort(dim=1)
+    ranked = order(prediction, open, rank)
+    number = torch.arange(ranked.shape[1], device=ranked.device).expand_as(ranked)
+    return torch.empty_like(ranked).scatter_(1, ranked, number)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""A mixture of experts without a sort and without copies of its tokens: six Triton kernels a layer.
+"""A mixture of experts without a sort and without copies of its tokens: four Triton kernels a layer, after the router's.
 
-`route` scores the experts and chooses each token's. `_arrange` brings the choices of one expert together, `_gate_up` multiplies every
-token by the gate and up weights of its experts, reading it where it lies, and `_down` writes each choice's weighted
-result back to its place, where `_total` adds them up. Every weight is read once where an expert has no more tokens than a tile, so that the time is
-that of reading the chosen experts. transformers' own path sorts, gathers, activates, weighs and scatters in kernels of
-their own, and its product groups bfloat16 only.
+`_arrange` brings the choices of one expert together, `_gate_up` multiplies every token by the gate and up weights of
+its experts, reading it where it lies, `_down` writes each choice's weighted result to its place, and `_total` adds them
+up. Every weight is read once where an expert has no more tokens than a tile, so that the time is that of reading the
+chosen experts. transformers' own path sorts, gathers, activates, weighs and scatters in kernels of their own, and its
+product groups bfloat16 only.
 """
 
 from __future__ import annotations
@@ -50,47 +50,6 @@ class Tiles:
 def fits(dtype: torch.dtype, *sides: int) -> bool:
     """Whether weights of this type and these sizes can be cut into tiles."""
     return dtype in DTYPES and all(side & -side >= LEAST for side in sides)
-
-
-@torch.library.custom_op(
-    "softdlm::route",
-    mutates_args=(),
-    schema="(Tensor hidden, Tensor weight, Tensor bias, int groups, int chosen, int k, bool normed, float factor)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-def route(
-    hidden: Float[Tensor, "N D"], weight: Float[Tensor, "E D"], bias: Float[Tensor, "E"], groups: int, chosen: int,
-    k: int, normed: bool, factor: float,
-) -> tuple[Float[Tensor, "N E"], Float[Tensor, "N k"], Int[Tensor, "N k"]]:  # fmt: skip
-    """Logits, weights and numbers of each token's experts: the k best of its best groups by score and bias."""
-    logits, weights, ids = _routed(hidden, weight, k)
-    rows, (experts, width) = len(hidden), weight.shape
-    if rows:
-        tile, inputs = min(max(triton.next_power_of_2(rows), LEAST), 64), min(64, width & -width)
-        outputs = min(64, experts & -experts)
-        precise = "tf32x3" if hidden.dtype == torch.bfloat16 else "ieee"
-        _score[(triton.cdiv(rows, tile), experts // outputs)](
-            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, ROWS=tile, OUTPUTS=outputs,
-            INPUTS=inputs, PRECISE=precise, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        _route[(rows,)](
-            logits, bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups, CHOSEN=chosen, K=k,
-            NORMED=normed, num_warps=1,
-        )  # fmt: skip
-    return logits, weights, ids
-
-
-@route.register_fake
-def _(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, chosen: int, k: int, normed: bool, factor: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _routed(hidden, weight, k)
-
-
-def _routed(hidden: Tensor, weight: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    rows = len(hidden)
-    chosen = weight.new_empty(rows, k)
-    return weight.new_empty(rows, len(weight)), chosen, weight.new_empty(rows, k, dtype=torch.long)
 
 
 @torch.library.custom_op(
@@ -145,65 +104,6 @@ def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "N*k"], 
     offsets = ids.new_empty(experts + 1, dtype=torch.int32)
     _arrange[(experts,)](ids.contiguous(), ids.numel(), order, offsets, CHUNK=CHUNK, num_warps=4)
     return order, offsets
-
-
-@jit
-@no_type_check
-def _score(
-    hidden, weight, logits, rows, WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PRECISE: tl.constexpr,
-):  # fmt: skip
-    """The router's product in float32, on tensor cores by threefold TF32, which keeps its precision."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    real = row < rows
-    expert = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    column = tl.arange(0, INPUTS)
-    x = hidden + row.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    rule = weight + expert[None, :] * WIDTH + column[:, None]
-    total = tl.zeros([ROWS, OUTPUTS], tl.float32)
-    for start in range(0, WIDTH, INPUTS):
-        part = tl.load(x + start, mask=real[:, None], other=0.0).to(tl.float32)
-        total = tl.dot(part, tl.load(rule + start), total, input_precision=PRECISE)
-    tl.store(logits + row.to(tl.int64)[:, None] * EXPERTS + expert[None, :], total, mask=real[:, None])
-
-
-@jit
-@no_type_check
-def _route(
-    logits, bias, weights_out, ids_out, factor,
-    GROUPS: tl.constexpr, EACH: tl.constexpr, CHOSEN: tl.constexpr, K: tl.constexpr, NORMED: tl.constexpr,
-):  # fmt: skip
-    token = tl.program_id(0).to(tl.int64)
-    group = tl.arange(0, GROUPS)
-    number = group[:, None] * EACH + tl.arange(0, EACH)[None, :]
-    score = tl.sigmoid(tl.load(logits + token * GROUPS * EACH + number))
-    choice = score + tl.load(bias + number)
-
-    best = tl.max(choice, 1)
-    first = tl.min(tl.where(choice == best[:, None], number, GROUPS * EACH), 1)
-    second = tl.max(tl.where(number == first[:, None], -float("inf"), choice), 1)
-    merit = best + second
-    taken = tl.zeros([GROUPS], tl.int1)
-    for _ in tl.static_range(CHOSEN):
-        top = tl.max(tl.where(taken, -float("inf"), merit), 0)
-        taken = taken | (group == tl.min(tl.where((taken == 0) & (merit == top), group, GROUPS), 0))
-
-    left = tl.where(taken[:, None], choice, -float("inf"))
-    slot = tl.arange(0, triton.next_power_of_2(K))
-    ids = tl.zeros_like(slot)
-    weights = tl.zeros([triton.next_power_of_2(K)], tl.float32)
-    for place in tl.static_range(K):
-        top = tl.max(tl.max(left, 1), 0)
-        found = tl.min(tl.min(tl.where(left == top, number, GROUPS * EACH - 1), 1), 0)
-        here = number == found
-        weight = tl.sum(tl.sum(tl.where(here, score, 0.0), 1), 0)
-        ids = tl.where(slot == place, found, ids)
-        weights = tl.where(slot == place, weight, weights)
-        left = tl.where(here, -float("inf"), left)
-    if NORMED:
-        weights = weights / (tl.sum(weights, 0) + 1e-20)
-    tl.store(ids_out + token * K + slot, ids.to(tl.int64), mask=slot < K)
-    tl.store(weights_out + token * K + slot, weights * factor, mask=slot < K)
 
 
 @jit

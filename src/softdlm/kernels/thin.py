@@ -26,6 +26,7 @@ LEAST = 16
 SHARED = 200 * 1024
 """Bytes of a multiprocessor's own memory that a program may fill."""
 OVERLAP = True
+"""Whether a kernel may be launched while the one before it ends; benchmarks/layers.py measures both."""
 PROGRAMS = 128
 """Programs of an attention, about one for each multiprocessor (132 on an H200)."""
 KEYS = 128
@@ -60,9 +61,9 @@ class Tiles:
 class Tuning:
     """Of each product (benchmarks/layers.py measures the choices)."""
 
-    project: Tiles = Tiles()
+    project: Tiles = Tiles(inputs=64, stages=5)
     gate: Tiles = Tiles()
-    add: Tiles = Tiles(stages=6)
+    add: Tiles = Tiles(stages=8)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers.integrations.moe import ExpertsInterface
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
-from softdlm.kernels.experts import fits, mix, route
+from softdlm.kernels.experts import fits, mix
+from softdlm.kernels.router import route
 
 EXPERTS = "softdlm"
 """transformers' name for experts multiplied by our kernels."""
@@ -35,7 +36,8 @@ def fuse(network: Any) -> bool:
     routers = [module for module in network.modules() if isinstance(module, Glm4MoeTopkRouter)]
     config = network.config
     powers = (config.n_group, config.n_routed_experts // config.n_group)
-    if not fits(network.dtype, config.hidden_size, config.moe_intermediate_size) or any(n & (n - 1) for n in powers):
+    sides = config.hidden_size, config.moe_intermediate_size, config.n_routed_experts
+    if not fits(network.dtype, *sides) or any(n & (n - 1) for n in powers):
         return False
     ExpertsInterface.register(EXPERTS, experts)
     network.set_experts_implementation(EXPERTS)

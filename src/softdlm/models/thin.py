@@ -14,6 +14,11 @@ from softdlm.kernels import thin
 from softdlm.models.layers import WindowLayer
 
 
+ENOUGH = 64
+"""Programs of a product from which on these kernels pay. Dream-7B's layers make 36 and 56: they took 181 us with 33 rows,
+compiled 162; LLaDA-8B's make 96 and 64: 137 with 32 rows, compiled 152 (one H200, benchmarks/layers.py)."""
+
+
 class ThinLayer:
     """A decoder layer whose maps are joined, for cached steps of few rows.
 
@@ -81,4 +86,5 @@ def thinned(layer: Any) -> ThinLayer | None:
     sizes = [side for weight in weights for side in weight.shape]
     if weights[0].dtype != torch.bfloat16 or any(side & -side < thin.LEAST for side in sizes):
         return None
-    return ThinLayer(layer)
+    programs = len(maps[0].weight) // head, len(weights[0]) // thin.Tuning.add.outputs
+    return ThinLayer(layer) if min(programs) >= ENOUGH else None
