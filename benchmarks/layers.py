@@ -26,7 +26,8 @@ from transformers.integrations.moe import grouped_mm_experts_forward
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.kernels import experts, thin
+from softdlm.kernels import experts, thin, tiles
+from softdlm.kernels.attend import attend
 from softdlm.models.compiled import compiled_body
 from softdlm.models.layers import WindowLayer
 from softdlm.models.memory import Window
@@ -37,8 +38,13 @@ COPIES, KEYS = 4, 1536
 START = time.perf_counter()
 TILES: dict[str, list[thin.Tiles]] = {
     "project": [thin.Tiles(64, *each) for each in ((128, 4), (128, 3), (128, 5), (64, 5), (64, 8))],
-    "gate": [thin.Tiles(*each) for each in ((64, 128, 4), (64, 128, 5), (64, 128, 3), (64, 64, 6), (64, 64, 4), (32, 128, 4))],
-    "add": [thin.Tiles(*each) for each in ((64, 128, 6), (64, 128, 8), (64, 256, 4), (32, 256, 6), (32, 128, 6), (32, 256, 4))],
+    "gate": [
+        thin.Tiles(*each) for each in ((64, 128, 4), (64, 128, 5), (64, 128, 3), (64, 64, 6), (64, 64, 4), (32, 128, 4))
+    ],
+    "add": [
+        thin.Tiles(*each)
+        for each in ((64, 128, 6), (64, 128, 8), (64, 256, 4), (32, 256, 6), (32, 128, 6), (32, 256, 4))
+    ],
 }
 
 
@@ -99,41 +105,43 @@ class Case:
         thins: list[ThinLayer] = [layer.thin for layer in self.layers]
         x, norm = self.x[0], thins[0].before
         rows = thin.prepare(x, norm)
-        for tiles in TILES["project"]:
-            yield "project", tiles, [
+        for layout in TILES["project"]:
+            yield "project", layout, [
                 partial(thin.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
-                        self.window.columns, self.window.written, tiles)
+                        self.window.columns, self.window.written, layout)
                 for each in thins for maps in [each.attention.q_proj.joined]
             ]  # fmt: skip
-        queries = torch.randn(len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE).bfloat16()
+        queries = torch.randn(
+            len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE
+        ).bfloat16()
         count = thins[0].count(queries.shape[1], DEVICE)
         pairs = zip(self.keys, self.values, strict=True)
-        yield "attend", "", [partial(thin.attend, queries, keys, values, 0.1, count) for keys, values in pairs]
-        for tiles in TILES["gate"]:
+        yield "attend", "", [partial(attend, queries, keys, values, 0.1, count) for keys, values in pairs]
+        for layout in TILES["gate"]:
             weights = [each.mlp.gate_proj.joined.weight for each in thins]
-            yield "gate", tiles, [partial(thin.gate, rows, w, tiles) for w in weights]
+            yield "gate", layout, [partial(thin.gate, rows, w, layout) for w in weights]
         inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).bfloat16()
-        for tiles in TILES["add"]:
+        for layout in TILES["add"]:
             for part, y in (("output", x), ("down", inner)):
                 weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in thins]
-                yield f"add {part}", tiles, [partial(thin.add, y, weight, rows, norm, tiles) for weight in weights]
+                yield f"add {part}", layout, [partial(thin.add, y, weight, rows, norm, layout) for weight in weights]
 
 
 def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
     for name, rows in (("llada-8b", 32), ("dream-7b", 33), ("llada-8b", 64)):
         case = Case(name, rows)
         times = {}
-        for thin.OVERLAP in (False, True):
-            times[f"ours, overlap {thin.OVERLAP}"] = graph([partial(case.all, True)]) / COPIES
+        for tiles.OVERLAP in (False, True):
+            times[f"ours, overlap {tiles.OVERLAP}"] = graph([partial(case.all, True)]) / COPIES
         times["compiled"] = graph([partial(case.all, False)]) / COPIES
         yield {"layer": name, "rows": rows, "error, ours / stock": case.right(), **times}
-        for part, tiles, calls in case.parts():
+        for part, layout, calls in case.parts():
             if time.perf_counter() - START > seconds:
                 break
             try:
-                yield {"layer": name, "rows": rows, "part": part, "tiles": str(tiles), "us": graph(calls)}
+                yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "us": graph(calls)}
             except Exception as fault:  # a layout that does not fit the device is a finding, too
-                yield {"layer": name, "rows": rows, "part": part, "tiles": str(tiles), "fault": str(fault)[:60]}
+                yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "fault": str(fault)[:60]}
 
 
 def mixtures() -> Iterator[dict[str, Any]]:
@@ -142,10 +150,12 @@ def mixtures() -> Iterator[dict[str, Any]]:
     for tokens in (32, 1536):
         x = torch.randn(tokens, 2048, device=DEVICE, dtype=torch.bfloat16)
         logits, weights, ids = Glm4MoeTopkRouter.forward(gate, x)
-        ours_logits, ours_weights, ours_ids = gate(x)
+        ours_logits, _, ours_ids = gate(x)
         exact = torch.nn.functional.linear(x.double(), gate.weight.double())
         stock = partial(grouped_mm_experts_forward, top_k_index=ids, top_k_weights=weights)
-        ours = [partial(experts.mix, x, ids, weights, each.experts.gate_up_proj, each.experts.down_proj) for each in layers]
+        ours = [
+            partial(experts.mix, x, ids, weights, each.experts.gate_up_proj, each.experts.down_proj) for each in layers
+        ]
         made, theirs = ours[0](), stock(one, x)
         wide = copy.deepcopy(one).float()
         true = sum_experts(wide, x.float(), ids, weights)
@@ -180,7 +190,11 @@ def main() -> None:
     found = []
     for case in chain(mixtures(), thin_layers(args.seconds)):
         found.append(case)
-        print(f"[{time.perf_counter() - START:.0f}]", {k: round(v, 3) if isinstance(v, float) else v for k, v in case.items()}, flush=True)
+        print(
+            f"[{time.perf_counter() - START:.0f}]",
+            {k: round(v, 3) if isinstance(v, float) else v for k, v in case.items()},
+            flush=True,
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     conditions = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "keys": KEYS}
     file = args.out / f"{date.today()}-layers.json"

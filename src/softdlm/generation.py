@@ -129,9 +129,10 @@ def encode(model: Denoiser, prompt: Prompt, chat: bool = True) -> list[int]:
     if isinstance(prompt, Tensor) and prompt.ndim != 1:
         raise PromptError(f"a tensor of ids must have one dimension, not {prompt.ndim}: give a list for many prompts")
     ids = _text_ids(model, prompt, chat) if _is_text(prompt) else [int(token) for token in prompt]  # type: ignore[union-attr]
-    outside = [token for token in ids if not 0 <= token < len(model.embedding)]
+    size = len(model.embedding)
+    outside = [token for token in ids if not 0 <= token < size]
     if outside:
-        raise PromptError(f"prompt ids {outside[:5]} lie outside the vocabulary of {len(model.embedding)}")
+        raise PromptError(f"prompt ids {outside[:5]} lie outside the vocabulary of {size}")
     if model.mask_id in ids:
         raise PromptError(
             f"the prompt holds the mask token (id {model.mask_id}) at position {ids.index(model.mask_id)}; "

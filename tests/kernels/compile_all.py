@@ -5,23 +5,29 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from softdlm import Euclidean, Slerp
-from softdlm.kernels import soft, vocabulary_triton
+from softdlm.kernels import attend, experts, router, soft, thin, vocabulary_triton
 
-NUMBERS = {"lam": "fp32"}
+NUMBERS = dict.fromkeys(("lam", "factor", "epsilon", "scale"), "fp32")
 POINTERS = {
-    "*i64": ("special", "ids", "topk_ids", "token_out"),
-    "*i1": ("ranked", "candidate", "chosen"),
-    "*bf16": ("logits", "embeds", "table", "mask"),
+    "*i64": ("special", "ids", "topk_ids", "token_out", "ids_out"),
+    "*i32": ("order", "offsets", "count"),
+    "*i1": ("ranked", "candidate", "chosen", "written"),
+    "*bf16": (
+        "logits", "embeds", "table", "mask", "hidden", "weight", "inner", "made", "mixed", "x", "gain", "bias", "cos",
+        "sin", "queries", "keys", "to", "scaled",
+    ),
     "*fp32": (
         "values", "reference_out", "rest_out", "slope_out", "references", "rests", "slopes", "log_confidence_out",
-        "entropy_out", "doubt_out", "topk_probs",
+        "entropy_out", "doubt_out", "topk_probs", "weights", "weights_out", "partial", "sums", "squares",
     ),
 }  # fmt: skip
 TYPES = NUMBERS | {name: kind for kind, names in POINTERS.items() for name in names}
+EXACT = {"logits": "*fp32", "bias": "*fp32", "weight": "*fp32"}
+"""A router computes in float32."""
 
 
-def compiled(kernel, warps: int, **constants) -> str:
-    signature = {name: "constexpr" if name in constants else TYPES.get(name, "i32") for name in kernel.arg_names}
+def compiled(kernel, warps: int, types: dict[str, str] = TYPES, **constants) -> str:
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
     source = ASTSource(kernel, signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm["ptx"]
 
@@ -32,7 +38,33 @@ def main() -> None:
         compiled(vocabulary_triton._finish, 4, K=keep, KEEP=keep, PARTS=8, ENTRIES=256)
     for rule in (Slerp(), Slerp(norm="candidate"), Euclidean(), Euclidean(norm="mask")):
         compiled(soft._soft, 8, K=rule.k, NORM=rule.norm, WEIGHTS=soft.compiled(rule.weights), WIDTH=1024)
+    mixtures()
+    for overlap in (True, False):
+        thin_layers({"OVERLAP": overlap})
     print("compiled")
+
+
+def mixtures() -> None:
+    compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, ROWS=64, OUTPUTS=64, INPUTS=64, PRECISE="tf32x3")
+    compiled(router._route, 1, TYPES | EXACT, GROUPS=8, EACH=32, CHOSEN=4, K=8, NORMED=True)
+    compiled(experts._arrange, 4, CHUNK=experts.CHUNK)
+    for rows in (16, 64):
+        tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": rows, "OUTPUTS": 128, "INPUTS": 64}
+        compiled(experts._gate_up, 4, WIDTH=2048, MIDDLE=512, **tile)
+        compiled(experts._down, 4, WIDTH=2048, MIDDLE=512, **tile)
+    compiled(experts._total, 4, K=8, WIDTH=2048, ALL=2048)
+
+
+def thin_layers(overlap: dict[str, bool]) -> None:
+    tile = {"OUTPUTS": 64, "INPUTS": 128, "ROWS": 32} | overlap
+    types = TYPES | {"values": "*bf16", "columns": "*i64"}
+    compiled(thin._prepare, 4, OUTPUTS=64, ROWS=32, **overlap)
+    compiled(thin._project, 4, types, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
+    compiled(thin._gate, 4, PARTS=64, WIDTH=4096, **tile)
+    compiled(thin._add, 4, WIDTH=4096, **tile)
+    for whole in (True, False):
+        tile = {"HEADS": 32, "GROUP": 1, "HEAD": 128, "ROWS": 32, "KEYS": 128, "PARTS": 4, "WHOLE": whole}
+        compiled(attend._attend, 4, types, **tile, **overlap)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ Name = TypeVar("Name")
 
 GROUPS = {
     "attention": r"flash|fmha|attention|sdpa|^_attend\b",
-    "matrix products": r"^_(project|add|gate|gate_up|down|score)\b|gem[mv]|cutlass|nvjet|xmma|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
+    "matrix products": r"^_(project|add|gate|gate_up|down|score)\b"
+    r"|gem[mv]|cutlass|nvjet|xmma|bmm|::(add)?mm$|mkldnn|linear|grouped|splitk|triton_(tem|mm)",
     "vocabulary and soft tokens": r"^_(scan|finish|soft)\b|topk|softmax|sort|argmax",
     "copies and indexing": r"^(?!triton_).*(copy|memcpy|memset|index|gather|scatter|::cat|catarray|where|fill)",
     "routing of experts": r"^_(route|arrange|total)\b",

@@ -1,4 +1,4 @@
-"""A mixture of experts without a sort and without copies of its tokens: four Triton kernels a layer, after the router's.
+"""A mixture of experts without a sort and without copies of its tokens: four Triton kernels a layer.
 
 `_arrange` brings the choices of one expert together, `_gate_up` multiplies every token by the gate and up weights of
 its experts, reading it where it lies, `_down` writes each choice's weighted result to its place, and `_total` adds them
@@ -10,7 +10,7 @@ product groups bfloat16 only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import torch
 import triton
@@ -18,11 +18,10 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-jit: Any = triton.jit  # what a launch takes is more than its type says
+from softdlm.kernels.tiles import LEAST, jit, padded, side
+
 CHUNK = 1024
 """Choices that a program of `_arrange` looks at together."""
-LEAST = 16
-"""The narrowest side of a tile that a product takes."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -39,17 +38,16 @@ class Tiles:
     @staticmethod
     def of(choices: int, experts: int) -> Tiles:
         """A tile holds what an expert gets when all get as much, or a little more."""
-        fair = triton.next_power_of_2(-(-choices // experts))
-        return Tiles(min(max(fair, LEAST), 64))
+        return Tiles(min(padded(-(-choices // experts)), 64))
 
     def within(self, outputs: int, inputs: int) -> tuple[int, int]:
         """Sides of a tile that a matrix of this size is a whole number of."""
-        return min(self.outputs, outputs & -outputs), min(self.inputs, inputs & -inputs)
+        return side(self.outputs, outputs), side(self.inputs, inputs)
 
 
 def fits(dtype: torch.dtype, *sides: int) -> bool:
     """Whether weights of this type and these sizes can be cut into tiles."""
-    return dtype in DTYPES and all(side & -side >= LEAST for side in sides)
+    return dtype in DTYPES and all(side(LEAST, each) == LEAST for each in sides)
 
 
 @torch.library.custom_op(
@@ -59,7 +57,7 @@ def fits(dtype: torch.dtype, *sides: int) -> bool:
 )
 def mix(
     hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"],
-    gate_up: Float[Tensor, "E 2*M D"], down: Float[Tensor, "E D M"],
+    gate_up: Float[Tensor, "E M2 D"], down: Float[Tensor, "E D M"],
 ) -> Float[Tensor, "N D"]:  # fmt: skip
     """The weighted sum of what each chosen expert makes of its token."""
     return mix_with(Tiles.of(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
@@ -98,7 +96,7 @@ def mix_with(
     return mixed
 
 
-def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "N*k"], Int[Tensor, "E+1"]]:
+def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "S"], Int[Tensor, "E1"]]:
     """The numbers of all choices expert by expert, each in order, and where each expert's begin."""
     order = ids.new_empty(ids.numel(), dtype=torch.int32)
     offsets = ids.new_empty(experts + 1, dtype=torch.int32)
@@ -130,7 +128,7 @@ def _arrange(ids, choices, order, offsets, CHUNK: tl.constexpr):
 @jit
 @no_type_check
 def _find(offsets, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr):
-    """Of the program's tile: its expert, its first choice and the end of its expert's; behind the last, an empty one."""
+    """Of the program's tile: expert, first choice, and the end of the expert's; behind the last tile, an empty one."""
     tile = tl.program_id(1)
     number = tl.arange(0, EVERY)
     here = number < EXPERTS

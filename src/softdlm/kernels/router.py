@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import torch
 import triton
@@ -10,9 +10,8 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.kernels.experts import LEAST
+from softdlm.kernels.tiles import jit, padded, side
 
-jit: Any = triton.jit  # what a launch takes is more than its type says
 TILE = 64
 """The widest side of a tile."""
 
@@ -31,8 +30,7 @@ def route(
     logits, weights, ids = _routed(hidden, weight, k)
     rows, (experts, width) = len(hidden), weight.shape
     if rows:
-        tile = min(max(triton.next_power_of_2(rows), LEAST), TILE)
-        outputs, inputs = min(TILE, experts & -experts), min(TILE, width & -width)
+        tile, outputs, inputs = min(padded(rows), TILE), side(TILE, experts), side(TILE, width)
         precise = "tf32x3" if hidden.dtype == torch.bfloat16 else "ieee"
         _score[(triton.cdiv(rows, tile), experts // outputs)](
             hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, ROWS=tile, OUTPUTS=outputs,

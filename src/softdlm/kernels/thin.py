@@ -1,10 +1,11 @@
 """A layer of few rows in five kernels: what a cached step spends its time on is reading weights, keys and values.
 
-`project` multiplies, rotates, and writes keys and values to where they are kept; `attend` shares the keys of a head out
-among programs, the last of which puts their parts together; `add` multiplies and adds to the rows; `gate` multiplies by
-gate and up, and activates. A norm is in two halves: whoever writes rows also writes them times its gain, with the sums
-of their squares, and whoever multiplies those divides the products in the end. The same work takes some fifteen kernels
-one by one, most of them so short that their launches count. Nothing depends on the order in which programs run.
+`project` multiplies, rotates, and writes keys and values to where they are kept; attend.py shares the keys of a head
+out among programs, the last of which puts their parts together; `add` multiplies and adds to the rows; `gate`
+multiplies by gate and up, and activates. A norm is in two halves: whoever writes rows also writes them times its gain,
+with the sums of their squares, and whoever multiplies those divides the products in the end. The same work takes some
+fifteen kernels one by one, most of them so short that their launches count. Nothing depends on the order in which
+programs run.
 """
 
 from __future__ import annotations
@@ -18,25 +19,12 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-jit: Any = triton.jit  # what a launch takes is more than its type says
+from softdlm.kernels.tiles import LEAST, after, jit, overlap, padded, side
+
 MOST = 64
 """Rows at most: with more of them products are no longer a matter of reading."""
-LEAST = 16
-"""The narrowest side of a tile that a product takes."""
 SHARED = 200 * 1024
 """Bytes of a multiprocessor's own memory that a program may fill."""
-OVERLAP = True
-"""Whether a kernel may be launched while the one before it ends; benchmarks/layers.py measures both."""
-PROGRAMS = 128
-"""Programs of an attention, about one for each multiprocessor (132 on an H200)."""
-KEYS = 128
-"""Keys of a tile."""
-
-
-def overlap(x: Tensor) -> dict[str, Any]:
-    """Let a kernel be launched while the one before it ends, where the GPU can (programmatic dependent launch)."""
-    able = OVERLAP and x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
-    return {"OVERLAP": True, "launch_pdl": True} if able else {"OVERLAP": False}
 
 
 @dataclass(frozen=True)
@@ -50,8 +38,7 @@ class Tiles:
 
     def launch(self, rows: int, outputs: int, inputs: int, size: int, matrices: int = 1) -> dict[str, Any]:
         """For matrices of outputs x inputs, of which a whole number of tiles must be."""
-        outputs, inputs = min(self.outputs, outputs & -outputs), min(self.inputs, inputs & -inputs)
-        rows = max(triton.next_power_of_2(rows), LEAST)
+        outputs, inputs, rows = side(self.outputs, outputs), side(self.inputs, inputs), padded(rows)
         bytes = (outputs * matrices + rows) * inputs * size
         tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows}
         return tile | {"num_stages": max(min(self.stages, SHARED // bytes), 2), "num_warps": self.warps}
@@ -102,8 +89,8 @@ def prepare(x: Float[Tensor, "M D"], norm: Norm) -> Rows:
 
 def project(
     rows: Rows,
-    weight: Float[Tensor, "(heads+2*kv)*d D"],
-    bias: Float[Tensor, "(heads+2*kv)*d"] | None,
+    weight: Float[Tensor, "N D"],
+    bias: Float[Tensor, "N"] | None,
     turn: tuple[Float[Tensor, "B Q d"], Float[Tensor, "B Q d"]],
     keys: Float[Tensor, "B kv L d"],
     values: Float[Tensor, "B kv L d"],
@@ -126,37 +113,9 @@ def project(
     return queries
 
 
-def attend(
-    queries: Float[Tensor, "M heads d"],
-    keys: Float[Tensor, "B kv L d"],
-    values: Float[Tensor, "B kv L d"],
-    scale: float,
-    count: Int[Tensor, "B*heads"],
-) -> Float[Tensor, "M heads*d"]:
-    """Every row sees every key. `count` is zero before and after."""
-    batch, kv, length, head = keys.shape
-    rows, heads, _ = queries.shape
-    each = rows // batch
-    tiles = triton.cdiv(length, KEYS)
-    run = triton.cdiv(tiles, max(PROGRAMS // (batch * heads), 1))
-    parts = triton.cdiv(tiles, run)
-    made = torch.empty_like(queries)
-    taken = max(triton.next_power_of_2(each), LEAST)
-    partial = queries.new_empty(batch * heads, parts, taken, head, dtype=torch.float32)
-    sums = queries.new_empty(batch * heads, parts, 2, taken, dtype=torch.float32)
-    _attend[(batch * heads, parts)](
-        queries, keys, values, made, partial, sums, count, scale * 1.4426950408889634, each, length, run,
-        HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS, PARTS=parts, WHOLE=length % KEYS == 0,
-        num_warps=4, num_stages=3, **overlap(queries),
-    )  # fmt: skip
-    return made.flatten(1)
-
-
-def add(
-    x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = Tuning.add
-) -> Rows:
+def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = Tuning.add) -> Rows:
     """x times the weights, added to the rows; ready for this norm."""
-    launch = tiles.launch(len(x), *weight.shape, x.element_size())
+    launch = tiles.launch(len(x), len(weight), x.shape[1], x.element_size())
     made = Rows.like(to.x, norm, launch["OUTPUTS"])
     _add[(len(made.squares),)](
         x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1], **launch,
@@ -165,7 +124,7 @@ def add(
     return made
 
 
-def gate(rows: Rows, weight: Float[Tensor, "2*H D"], tiles: Tiles = Tuning.gate) -> Float[Tensor, "M H"]:
+def gate(rows: Rows, weight: Float[Tensor, "N D"], tiles: Tiles = Tuning.gate) -> Float[Tensor, "M H"]:
     """silu of the normed rows times the first half of the weights, times them times the second."""
     x, width = rows.scaled, len(weight) // 2
     made = x.new_empty(len(x), width)
@@ -179,17 +138,8 @@ def gate(rows: Rows, weight: Float[Tensor, "2*H D"], tiles: Tiles = Tuning.gate)
 
 @jit
 @no_type_check
-def _after(OVERLAP: tl.constexpr):
-    """Wait for the kernel before this one, and let the next one be launched."""
-    if OVERLAP:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-
-
-@jit
-@no_type_check
 def _prepare(x, gain, scaled, squares, rows, width, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr):
-    _after(OVERLAP)
+    after(OVERLAP)
     row = tl.arange(0, ROWS)
     real = row < rows
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -238,7 +188,7 @@ def _project(
     BIAS: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr,
     OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    _after(OVERLAP)
+    after(OVERLAP)
     head = tl.program_id(0)
     row = tl.arange(0, ROWS)
     real = row < rows
@@ -269,69 +219,11 @@ def _project(
 
 @jit
 @no_type_check
-def _attend(
-    queries, keys, values, made, partial, sums, count, scale, each, length, run, HEADS: tl.constexpr,
-    GROUP: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    _after(OVERLAP)
-    which = tl.program_id(0)
-    part = tl.program_id(1)
-    head = which % HEADS
-    first = which // HEADS * each
-    row = tl.arange(0, ROWS)
-    real = row < each
-    lane = tl.arange(0, HEAD)
-    at = ((first + row) * HEADS + head)[:, None] * HEAD + lane[None, :]
-    query = tl.load(queries + at, mask=real[:, None], other=0.0)
-    kept = (which // GROUP).to(tl.int64) * length * HEAD
-    top = tl.full([ROWS], -float("inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    mean = tl.zeros([ROWS, HEAD], tl.float32)
-    for start in range(part * run * KEYS, tl.minimum((part + 1) * run * KEYS, length), KEYS):
-        column = start + tl.arange(0, KEYS)
-        seen = column < length
-        place = kept + column[:, None] * HEAD + lane[None, :]
-        key = tl.load(keys + place) if WHOLE else tl.load(keys + place, mask=seen[:, None], other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        if not WHOLE:
-            score = tl.where(seen[None, :], score, -float("inf"))
-        now = tl.maximum(top, tl.max(score, 1))
-        weight = tl.exp2(score - now[:, None])
-        fade = tl.exp2(top - now)
-        total = total * fade + tl.sum(weight, 1)
-        value = tl.load(values + place) if WHOLE else tl.load(values + place, mask=seen[:, None], other=0.0)
-        mean = tl.dot(weight.to(value.dtype), value, mean * fade[:, None], input_precision="ieee")
-        top = now
-
-    mine = (which * PARTS + part) * ROWS
-    grid = row[:, None] * HEAD + lane[None, :]
-    tl.store(partial + mine.to(tl.int64) * HEAD + grid, mean)
-    tl.store(sums + mine * 2 + row, top)
-    tl.store(sums + mine * 2 + ROWS + row, total)
-    tl.debug_barrier()  # all that this program wrote comes before its count
-    if tl.atomic_add(count + which, 1, sem="acq_rel") == PARTS - 1:
-        tl.store(count + which, 0)
-        top = tl.full([ROWS], -float("inf"), tl.float32)
-        for other in tl.static_range(PARTS):
-            top = tl.maximum(top, tl.load(sums + (which * PARTS + other) * ROWS * 2 + row))
-        total = tl.zeros([ROWS], tl.float32)
-        mean = tl.zeros([ROWS, HEAD], tl.float32)
-        for other in tl.static_range(PARTS):
-            theirs = (which * PARTS + other) * ROWS
-            fade = tl.exp2(tl.load(sums + theirs * 2 + row) - top)
-            total += fade * tl.load(sums + theirs * 2 + ROWS + row)
-            mean += fade[:, None] * tl.load(partial + theirs.to(tl.int64) * HEAD + grid)
-        tl.store(made + at, (mean / total[:, None]).to(made.dtype.element_ty), mask=real[:, None])
-
-
-@jit
-@no_type_check
 def _add(
     x, weight, to, gain, made, scaled, squares, rows, width, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    _after(OVERLAP)
+    after(OVERLAP)
     row = tl.arange(0, ROWS)
     real = row < rows
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -355,7 +247,7 @@ def _gate(
     x, squares, epsilon, weight, made, rows, width, PARTS: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    _after(OVERLAP)
+    after(OVERLAP)
     row = tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     gated, upped = _pair(x, squares, epsilon, weight, row, rows, output, width, PARTS, WIDTH, INPUTS)

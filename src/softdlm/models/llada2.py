@@ -48,7 +48,7 @@ class LLaDA2(NetworkDenoiser):
 
     @property
     def asks_nothing(self) -> bool:
-        """Without our kernels a GPU groups products in bfloat16 only; else the host reads how many go to each expert."""
+        """Without our kernels a GPU groups products in bfloat16 only, or else the host reads how many go to each."""
         return self.fused or self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:

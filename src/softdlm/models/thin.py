@@ -11,12 +11,13 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from softdlm.kernels import thin
+from softdlm.kernels.attend import attend
+from softdlm.kernels.tiles import LEAST, side
 from softdlm.models.layers import WindowLayer
 
-
 ENOUGH = 64
-"""Programs of a product from which on these kernels pay. Dream-7B's layers make 36 and 56: they took 181 us with 33 rows,
-compiled 162; LLaDA-8B's make 96 and 64: 137 with 32 rows, compiled 152 (one H200, benchmarks/layers.py)."""
+"""Programs of a product from which on these kernels pay. Dream-7B's layers make 36 and 56: with 33 rows one took 181 us
+and compiled 162. LLaDA-8B's make 96 and 64: with 32 rows 137, compiled 152 (one H200, benchmarks/layers.py)."""
 
 
 class ThinLayer:
@@ -50,7 +51,7 @@ class ThinLayer:
         maps = self.attention.q_proj.joined
         queries = thin.project(rows, maps.weight, maps.bias, turn, keys, values, window.columns, window.written)
         count = self.count(len(keys) * queries.shape[1], hidden.device)
-        seen = thin.attend(queries, keys, values, self.attention.scaling, count)
+        seen = attend(queries, keys, values, self.attention.scaling, count)
         rows = thin.add(seen, self.attention.o_proj.weight, rows, self.after)
         inner = thin.gate(rows, self.mlp.gate_proj.joined.weight)
         following = self.following or self
@@ -78,13 +79,13 @@ def thinned(layer: Any) -> ThinLayer | None:
     if type(layer) not in (LlamaDecoderLayer, Qwen2DecoderLayer):
         return None
     weights = [layer.mlp.down_proj.weight, layer.self_attn.o_proj.weight]
-    maps = [getattr(part, "joined", None) for part in (layer.self_attn.q_proj, layer.mlp.gate_proj)]
+    maps: list[Any] = [getattr(part, "joined", None) for part in (layer.self_attn.q_proj, layer.mlp.gate_proj)]
     biased = any(each.bias is not None for each in (layer.mlp.down_proj, layer.self_attn.o_proj))
     head = layer.self_attn.head_dim
     if None in maps or maps[1].bias is not None or biased or head & (head - 1) or not 32 <= head <= 128:
         return None
-    sizes = [side for weight in weights for side in weight.shape]
-    if weights[0].dtype != torch.bfloat16 or any(side & -side < thin.LEAST for side in sizes):
+    sizes = [size for weight in weights for size in weight.shape]
+    if weights[0].dtype != torch.bfloat16 or any(side(LEAST, size) < LEAST for size in sizes):
         return None
     programs = len(maps[0].weight) // head, len(weights[0]) // thin.Tuning.add.outputs
     return ThinLayer(layer) if min(programs) >= ENOUGH else None
