@@ -2278,6 +2278,181 @@ MISTAKES = [
         "raise",
         "tests/bench/test_run.py",
     ),
+    Mistake(
+        "choices are arranged by expert",
+        "kernels/experts.py",
+        "lower += (id < expert)",
+        "lower += (id < expert - 1)",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "choices keep their order",
+        "kernels/experts.py",
+        "begin += tl.sum(own, 0)",
+        "begin += 0",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "an expert's second tile is its own",
+        "kernels/experts.py",
+        "(tile - before) * ROWS",
+        "tile * ROWS * 0",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "tokens are read where they lie",
+        "kernels/experts.py",
+        "other=0) // k)",
+        "other=0))",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "up is the second half",
+        "kernels/experts.py",
+        "up = gate + MIDDLE * WIDTH",
+        "up = gate",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "a choice has its weight",
+        "kernels/experts.py",
+        "tl.load(weights + choice,",
+        "tl.load(weights + place,",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "all of a token's choices count",
+        "kernels/experts.py",
+        "tl.static_range(K):\n        total",
+        "tl.static_range(K - 1):\n        total",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "groups are judged by their two best",
+        "kernels/router.py",
+        "merit = best + second",
+        "merit = best",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "a score is weighed without its bias",
+        "kernels/router.py",
+        "tl.where(here, score, 0.0)",
+        "tl.where(here, choice, 0.0)",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "norm_topk_prob is heeded",
+        "kernels/router.py",
+        "if NORMED:",
+        "if True:",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "what does not fit is left alone",
+        "models/mixture.py",
+        "return False",
+        "pass",
+        "tests/kernels/test_experts.py",
+    ),
+    Mistake(
+        "keys are turned",
+        "kernels/thin.py",
+        "if head < HEADS + KV:",
+        "if head < HEADS:",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "the turn is a rotation",
+        "kernels/thin.py",
+        "high * c + low * s",
+        "high * c - low * s",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "only written rows are kept",
+        "kernels/thin.py",
+        "stored = real & (tl.load(written + row, mask=real, other=0) != 0)",
+        "stored = real",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "rows of a batch go to their own keys",
+        "kernels/thin.py",
+        "((row // each) * KV +",
+        "((row * 0) * KV +",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "biases are added",
+        "kernels/thin.py",
+        "low += tl.load(bias + output).to(tl.float32)[:, None]",
+        "low += 0",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "norms divide by the mean square",
+        "kernels/thin.py",
+        "tl.sum(each, 0) / WIDTH + epsilon",
+        "tl.sum(each, 0) + epsilon",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "what is added to stays",
+        "kernels/thin.py",
+        "total += tl.load(to + place,",
+        "total += 0 * tl.load(to + place,",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "parts are weighed by their own top",
+        "kernels/attend.py",
+        "mean += fade[:, None]",
+        "mean += 1.0",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "keys behind the last are not seen",
+        "kernels/attend.py",
+        'score = tl.where(seen[None, :], score, -float("inf"))',
+        "pass",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "heads that share keys find them",
+        "kernels/attend.py",
+        "(which // GROUP)",
+        "(which)",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "counts go back to zero",
+        "kernels/attend.py",
+        "tl.store(count + which, 0)",
+        "pass",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "rows are handed on only to whom they are meant for",
+        "models/thin.py",
+        "if ready is not None and ready[0] is hidden:",
+        "if ready is not None:",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "the next layer's gain is used",
+        "models/thin.py",
+        "rows, following.before)",
+        "rows, self.after)",
+        "tests/kernels/test_thin.py",
+    ),
+    Mistake(
+        "a hidden key needs the other path",
+        "models/thin.py",
+        "or pattern is not None ",
+        "",
+        "tests/kernels/test_thin.py",
+    ),
 ]
 
 
@@ -2300,7 +2475,9 @@ def noticed(mistake: Mistake) -> str | None:
             capture_output=True,
             text=True,
         )
-    return "the tests passed" if done.returncode == 0 else None if done.returncode == 1 else done.stdout[-300:]
+    if done.returncode == 1:
+        return None
+    return f"pytest ended with {done.returncode}: {done.stdout[-300:]}" if done.returncode else "the tests passed"
 
 
 def main() -> int:

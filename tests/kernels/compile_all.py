@@ -7,7 +7,7 @@ from triton.compiler import ASTSource
 from softdlm import Euclidean, Slerp
 from softdlm.kernels import attend, experts, router, soft, thin, vocabulary_triton
 
-NUMBERS = dict.fromkeys(("lam", "factor", "epsilon", "scale"), "fp32")
+NUMBERS: dict[str, str] = dict.fromkeys(("lam", "factor", "epsilon", "scale"), "fp32")
 POINTERS = {
     "*i64": ("special", "ids", "topk_ids", "token_out", "ids_out"),
     "*i32": ("order", "offsets", "count"),
@@ -26,7 +26,7 @@ EXACT = {"logits": "*fp32", "bias": "*fp32", "weight": "*fp32"}
 """A router computes in float32."""
 
 
-def compiled(kernel, warps: int, types: dict[str, str] = TYPES, **constants) -> str:
+def compiled(kernel, warps: int, types: dict[str, str] = TYPES, /, **constants) -> str:
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
     source = ASTSource(kernel, signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm["ptx"]

@@ -22,14 +22,16 @@ from tests.strategies import generator
 
 CONFIG = Glm4MoeConfig(
     hidden_size=48, moe_intermediate_size=32, n_routed_experts=32, num_experts_per_tok=3, n_group=4, topk_group=2,
-    n_shared_experts=1, routed_scaling_factor=2.5, norm_topk_prob=True, experts_implementation="eager",
+    n_shared_experts=1, routed_scaling_factor=2.5, norm_topk_prob=True,
 )  # fmt: skip
 """The width is no power of two."""
+CONFIG._experts_implementation = "eager"
 
 
 def drawn(module: Any, seed: int = 0) -> Any:
+    source = generator(seed)
     for tensor in (*module.parameters(), *module.buffers()):
-        tensor.data.normal_(generator=generator(seed))
+        tensor.data.normal_(generator=source)
     return module.to(DEVICE).requires_grad_(False)
 
 

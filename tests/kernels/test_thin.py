@@ -56,8 +56,9 @@ class Case:
         width = 32 * heads["num_attention_heads"]
         config = config_type(hidden_size=width, intermediate_size=96, head_dim=32, **heads, **both_ways())
         stock = layer_type(config, 0).eval().requires_grad_(False)
+        source = generator(seed)
         for tensor in stock.parameters():
-            tensor.normal_(0, 0.3, generator=generator(seed))
+            tensor.normal_(0, 0.3, generator=source)
         stock = stock.to(DEVICE)
         joined = deepcopy(stock)
         join(joined.self_attn)
