@@ -36,13 +36,14 @@ from softdlm.models.thin import ThinLayer
 DEVICE = torch.device("cuda")
 COPIES, KEYS = 4, 1536
 START = time.perf_counter()
-TILES: dict[str, list[thin.Tiles]] = {
-    "project": [thin.Tiles(64, *each) for each in ((128, 4), (128, 3), (128, 5), (64, 5), (64, 8))],
+TILES: dict[str, list[tiles.Tiles]] = {
+    "project": [tiles.Tiles(64, *each) for each in ((128, 4), (128, 3), (128, 5), (64, 5), (64, 8))],
     "gate": [
-        thin.Tiles(*each) for each in ((64, 128, 4), (64, 128, 5), (64, 128, 3), (64, 64, 6), (64, 64, 4), (32, 128, 4))
+        tiles.Tiles(*each)
+        for each in ((64, 128, 4), (64, 128, 5), (64, 128, 3), (64, 64, 6), (64, 64, 4), (32, 128, 4))
     ],
     "add": [
-        thin.Tiles(*each)
+        tiles.Tiles(*each)
         for each in ((64, 128, 6), (64, 128, 8), (64, 256, 4), (32, 256, 6), (32, 128, 6), (32, 256, 4))
     ],
 }

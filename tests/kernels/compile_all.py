@@ -45,6 +45,7 @@ def main() -> None:
 
 
 def mixtures() -> None:
+    wide = TYPES | dict.fromkeys(("hidden", "weight", "inner", "made", "mixed", "logits", "bias"), "*fp32")
     compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, ROWS=64, OUTPUTS=64, INPUTS=64, PRECISE="tf32x3")
     compiled(router._route, 1, TYPES | EXACT, GROUPS=8, EACH=32, CHOSEN=4, K=8, NORMED=True)
     compiled(experts._arrange, 4, CHUNK=experts.CHUNK)
@@ -52,6 +53,8 @@ def mixtures() -> None:
         tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": rows, "OUTPUTS": 128, "INPUTS": 64}
         compiled(experts._gate_up, 4, WIDTH=2048, MIDDLE=512, **tile)
         compiled(experts._down, 4, WIDTH=2048, MIDDLE=512, **tile)
+        compiled(experts._gate_up, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
+        compiled(experts._down, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
     compiled(experts._total, 4, K=8, WIDTH=2048, ALL=2048)
 
 

@@ -14,8 +14,9 @@ from transformers import Glm4MoeConfig
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts, Glm4MoeTopkRouter
 
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.kernels.experts import Tiles, arrange, mix, mix_with
+from softdlm.kernels.experts import TILES, arrange, mix, mix_with, tile_rows
 from softdlm.kernels.router import route
+from softdlm.kernels.tiles import Tiles
 from softdlm.models import mixture
 from tests.conftest import DEVICE
 from tests.strategies import generator
@@ -76,9 +77,11 @@ def test_among_equal_experts_the_first_are_chosen() -> None:
     assert torch.allclose(weights, torch.ones_like(weights))
 
 
-@pytest.mark.parametrize("tiles", [Tiles(16), Tiles(16, outputs=16, inputs=16), Tiles(64), Tiles.of(40 * 3, 48)])
+@pytest.mark.parametrize(
+    ("tiles", "rows"), [(TILES, 16), (Tiles(16, 16), 16), (TILES, 64), (TILES, tile_rows(120, 48))]
+)
 @pytest.mark.parametrize("experts", [48, 2])
-def test_experts_make_what_the_stock_ones_make(tiles: Tiles, experts: int) -> None:
+def test_experts_make_what_the_stock_ones_make(tiles: Tiles, rows: int, experts: int) -> None:
     """Of two experts each gets more tokens than the least tile holds; of 48, no power of two, some get none."""
     config = deepcopy(CONFIG)
     config.n_routed_experts = config.num_local_experts = 48
@@ -86,7 +89,7 @@ def test_experts_make_what_the_stock_ones_make(tiles: Tiles, experts: int) -> No
     x = torch.randn(40, 48, generator=generator(3)).to(DEVICE)
     ids = torch.stack([torch.randperm(48, generator=generator(n))[:3] % experts for n in range(40)]).to(DEVICE)
     weights = torch.rand(40, 3, generator=generator(4)).to(DEVICE)
-    made = mix_with(tiles, x, ids, weights, module.gate_up_proj, module.down_proj)
+    made = mix_with(tiles, rows, x, ids, weights, module.gate_up_proj, module.down_proj)
     expected = module(x, ids, weights)
     assert torch.allclose(made, expected, atol=1e-5 * expected.abs().max().item())
 

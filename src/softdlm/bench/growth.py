@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from softdlm.bench.measure import FULL
 from softdlm.bench.subject import Bench, Found, Row
 from softdlm.bench.targets import Check
 from softdlm.bench.work import Decode
@@ -24,7 +25,7 @@ def growth(bench: Bench) -> Found:
     rows = []
     for axis, decodes in axes.items():
         for size, decode in decodes.items():
-            made = bench.row(decode, bench.time(decode, 2))
+            made = bench.row(decode, bench.time(decode, max(2, FULL // decode.batch)))
             rows.append({"axis": axis, "size": size, "attention floor, ms": 1e3 * _attention(bench, decode)} | made)
     steepest = max(exponent([row for row in rows if row["axis"] == axis]) for axis in axes)
     left_out = [length for length in sizes.lengths if length > limit]

@@ -27,6 +27,8 @@ GROUPS = {
 """Kernels and operators by name, the first that fits; the rest is "other"."""
 
 
+FULL = 16
+"""Rows that are timed at least where sizes are compared: a short decode after its compilation finds a GPU at rest."""
 WARM = 2
 """Decodes after which every pass is compiled and captured: a shape runs as it is once, then it is captured."""
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from softdlm.bench.growth import growth
-from softdlm.bench.measure import Sample, allocations, interleave, sample
+from softdlm.bench.measure import FULL, Sample, allocations, interleave, sample
 from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.problems import problems
 from softdlm.bench.reference import plain_loop
@@ -20,8 +20,6 @@ from softdlm.bench.targets import Check
 from softdlm.bench.work import Decode, prompts
 from softdlm.models.denoiser import NetworkDenoiser
 
-FULL = 16
-"""Rows that are timed for every size of a batch, at least."""
 ROUNDS = 3
 """Times as many repeats where two methods are compared whose difference is small."""
 
@@ -237,7 +235,7 @@ def batches(bench: Bench) -> Found:
     for batch in bench.sizes.batches:
         new = bench.sizes.batch_new
         decode = replace(bench.decode, new=new, block=bench.sizes.block, cache="dual", batch=batch)
-        repeats = max(1, FULL // batch)  # a short decode alone would find the device at rest
+        repeats = max(1, FULL // batch)
         rows.append({"batch": batch} | bench.row(decode, bench.time(decode, repeats)))
         if worst is None or rows[-1]["x floor"] > worst.value:
             worst = Check("batches", rows[-1]["x floor"], decode)

@@ -9,7 +9,6 @@ product groups bfloat16 only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import no_type_check
 
 import torch
@@ -18,31 +17,15 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.kernels.tiles import LEAST, jit, padded, side
+from softdlm.kernels.tiles import LEAST, Tiles, jit, padded, side
 
+TILES = Tiles(outputs=128, inputs=64)
+"""Measured by benchmarks/layers.py and, for other choices, once (dev/LOG.md)."""
+MOST = 64
+"""Choices of a tile at most."""
 CHUNK = 1024
 """Choices that a program of `_arrange` looks at together."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """How a product is laid out on a GPU: choices, weights' rows and columns of a tile."""
-
-    rows: int
-    outputs: int = 128
-    inputs: int = 64
-    warps: int = 4
-    stages: int = 4
-
-    @staticmethod
-    def of(choices: int, experts: int) -> Tiles:
-        """A tile holds what an expert gets when all get as much, or a little more."""
-        return Tiles(min(padded(-(-choices // experts)), 64))
-
-    def within(self, outputs: int, inputs: int) -> tuple[int, int]:
-        """Sides of a tile that a matrix of this size is a whole number of."""
-        return side(self.outputs, outputs), side(self.inputs, inputs)
 
 
 def fits(dtype: torch.dtype, *sides: int) -> bool:
@@ -60,38 +43,39 @@ def mix(
     gate_up: Float[Tensor, "E M2 D"], down: Float[Tensor, "E D M"],
 ) -> Float[Tensor, "N D"]:  # fmt: skip
     """The weighted sum of what each chosen expert makes of its token."""
-    return mix_with(Tiles.of(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
+    return mix_with(TILES, tile_rows(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
 
 
 @mix.register_fake
 def _(hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    return torch.empty_like(hidden)
+    return hidden.new_empty(hidden.shape)
+
+
+def tile_rows(choices: int, experts: int) -> int:
+    """A tile holds what an expert gets when all get as much, or a little more."""
+    return min(padded(-(-choices // experts)), MOST)
 
 
 def mix_with(
-    tiles: Tiles, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
+    tiles: Tiles, rows: int, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
 ) -> Float[Tensor, "N D"]:
     experts, width, middle = down.shape
-    choices, k = ids.numel(), ids.shape[1]
-    mixed = torch.empty_like(hidden)
+    choices, k, size = ids.numel(), ids.shape[1], hidden.element_size()
+    mixed = hidden.new_empty(hidden.shape)
     if choices == 0:
         return mixed
-    hidden, every = hidden.contiguous(), triton.next_power_of_2(experts)
-    made = hidden.new_empty(choices, width)
     order, offsets = arrange(ids, experts)
-    inner = hidden.new_empty(choices, middle)
-    most = min(-(-choices // tiles.rows) + experts, choices)
-    launch = {"EXPERTS": experts, "EVERY": every, "ROWS": tiles.rows, "num_warps": tiles.warps}
-    outputs, inputs = tiles.within(middle, width)
-    _gate_up[(middle // outputs, most)](
-        hidden, gate_up, inner, order, offsets, k, WIDTH=width, MIDDLE=middle, OUTPUTS=outputs, INPUTS=inputs,
-        num_stages=tiles.stages, **launch,
-    )  # fmt: skip
-    outputs, inputs = tiles.within(width, middle)
-    _down[(width // outputs, most)](
-        inner, down, made, order, offsets, weights.contiguous(), WIDTH=width, MIDDLE=middle, OUTPUTS=outputs,
-        INPUTS=inputs, num_stages=tiles.stages, **launch,
-    )  # fmt: skip
+    inner, made = hidden.new_empty(choices, middle), hidden.new_empty(choices, width)
+    most = min(-(-choices // rows) + experts, choices)
+    sizes = {"EXPERTS": experts, "EVERY": triton.next_power_of_2(experts), "WIDTH": width, "MIDDLE": middle}
+    launch = tiles.launch(rows, middle, width, size, matrices=2)
+    _gate_up[(middle // launch["OUTPUTS"], most)](
+        hidden.contiguous(), gate_up, inner, order, offsets, k, **sizes, **launch
+    )
+    launch = tiles.launch(rows, width, middle, size)
+    _down[(width // launch["OUTPUTS"], most)](
+        inner, down, made, order, offsets, weights.contiguous(), **sizes, **launch
+    )
     _total[(len(ids),)](made, mixed, K=k, WIDTH=width, ALL=triton.next_power_of_2(width), num_warps=4)
     return mixed
 

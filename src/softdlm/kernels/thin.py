@@ -11,7 +11,7 @@ programs run.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import torch
 import triton
@@ -19,38 +19,12 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softdlm.kernels.tiles import LEAST, after, jit, overlap, padded, side
+from softdlm.kernels.tiles import LEAST, Tiles, after, jit, overlap
 
+PROJECT, GATE, ADD = Tiles(inputs=64, stages=5), Tiles(), Tiles(stages=8)
+"""For LLaDA-8B's sizes on an H200; benchmarks/layers.py measures the choices."""
 MOST = 64
 """Rows at most: with more of them products are no longer a matter of reading."""
-SHARED = 200 * 1024
-"""Bytes of a multiprocessor's own memory that a program may fill."""
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """How a product is laid out on a GPU: outputs and inputs of a tile of weights."""
-
-    outputs: int = 64
-    inputs: int = 128
-    stages: int = 4
-    warps: int = 4
-
-    def launch(self, rows: int, outputs: int, inputs: int, size: int, matrices: int = 1) -> dict[str, Any]:
-        """For matrices of outputs x inputs, of which a whole number of tiles must be."""
-        outputs, inputs, rows = side(self.outputs, outputs), side(self.inputs, inputs), padded(rows)
-        bytes = (outputs * matrices + rows) * inputs * size
-        tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows}
-        return tile | {"num_stages": max(min(self.stages, SHARED // bytes), 2), "num_warps": self.warps}
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Of each product (benchmarks/layers.py measures the choices)."""
-
-    project: Tiles = Tiles(inputs=64, stages=5)
-    gate: Tiles = Tiles()
-    add: Tiles = Tiles(stages=8)
 
 
 @dataclass(frozen=True)
@@ -96,7 +70,7 @@ def project(
     values: Float[Tensor, "B kv L d"],
     columns: Int[Tensor, "B Q"],
     written: Bool[Tensor, "B Q"],
-    tiles: Tiles = Tuning.project,
+    tiles: Tiles = PROJECT,
 ) -> Float[Tensor, "M heads d"]:
     """The queries; keys and values of the written rows go to their columns. A tile is half a head."""
     kv, length, head = keys.shape[1:]
@@ -113,7 +87,7 @@ def project(
     return queries
 
 
-def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = Tuning.add) -> Rows:
+def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = ADD) -> Rows:
     """x times the weights, added to the rows; ready for this norm."""
     launch = tiles.launch(len(x), len(weight), x.shape[1], x.element_size())
     made = Rows.like(to.x, norm, launch["OUTPUTS"])
@@ -124,7 +98,7 @@ def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: N
     return made
 
 
-def gate(rows: Rows, weight: Float[Tensor, "N D"], tiles: Tiles = Tuning.gate) -> Float[Tensor, "M H"]:
+def gate(rows: Rows, weight: Float[Tensor, "N D"], tiles: Tiles = GATE) -> Float[Tensor, "M H"]:
     """silu of the normed rows times the first half of the weights, times them times the second."""
     x, width = rows.scaled, len(weight) // 2
     made = x.new_empty(len(x), width)

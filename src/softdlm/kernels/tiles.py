@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 jit: Any = triton.jit  # what a launch takes is more than its type says
 LEAST = 16
 """The narrowest side of a tile that a product takes."""
+SHARED = 200 * 1024
+"""Bytes of a multiprocessor's own memory that a program may fill (227 KiB on an H200)."""
 OVERLAP = True
 """Whether a kernel may be launched while the one before it ends; benchmarks/layers.py measures both."""
 
@@ -24,6 +27,23 @@ def padded(rows: int) -> int:
 def side(most: int, size: int) -> int:
     """The widest side of which `size` is a whole number."""
     return min(most, size & -size)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a product is laid out on a GPU: outputs and inputs of a tile of weights, and the tiles under way at once."""
+
+    outputs: int = 64
+    inputs: int = 128
+    stages: int = 4
+    warps: int = 4
+
+    def launch(self, rows: int, outputs: int, inputs: int, size: int, matrices: int = 1) -> dict[str, Any]:
+        """Options for so many rows and matrices of outputs x inputs, elements of `size` bytes; what finds room."""
+        outputs, inputs, rows = side(self.outputs, outputs), side(self.inputs, inputs), padded(rows)
+        stages = max(min(self.stages, SHARED // ((outputs * matrices + rows) * inputs * size)), 2)
+        tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows}
+        return tile | {"num_stages": stages, "num_warps": self.warps}
 
 
 def overlap(x: Tensor) -> dict[str, Any]:

@@ -87,5 +87,5 @@ def thinned(layer: Any) -> ThinLayer | None:
     sizes = [size for weight in weights for size in weight.shape]
     if weights[0].dtype != torch.bfloat16 or any(side(LEAST, size) < LEAST for size in sizes):
         return None
-    programs = len(maps[0].weight) // head, len(weights[0]) // thin.Tuning.add.outputs
+    programs = len(maps[0].weight) // head, len(weights[0]) // thin.ADD.outputs
     return ThinLayer(layer) if min(programs) >= ENOUGH else None
