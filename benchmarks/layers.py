@@ -28,6 +28,7 @@ from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.kernels import experts, thin, tiles
 from softdlm.kernels.attend import attend
+from softdlm.models import thin as thin_models
 from softdlm.models.compiled import compiled_body
 from softdlm.models.layers import WindowLayer
 from softdlm.models.memory import Window
@@ -65,7 +66,8 @@ class Case:
         config = self.body.config
         columns = torch.arange(KEYS - 64 - rows, KEYS - 64, device=DEVICE)[None]
         everything = torch.arange(KEYS, device=DEVICE)
-        self.window = Window(everything[:1], everything, columns, columns, torch.ones_like(columns, dtype=torch.bool))
+        self.written = torch.ones_like(columns, dtype=torch.bool)
+        self.window = Window(everything[:1], everything, columns, columns, self.written)
         self.x = torch.randn(1, rows, config.hidden_size, device=DEVICE, dtype=torch.bfloat16)
         self.turn = self.body.rotary_emb(self.x, columns)
         shape = (COPIES, 1, config.num_key_value_heads, KEYS, config.hidden_size // config.num_attention_heads)
@@ -109,7 +111,7 @@ class Case:
         for layout in TILES["project"]:
             yield "project", layout, [
                 partial(thin.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
-                        self.window.columns, self.window.written, layout)
+                        self.window.columns, self.written, layout)
                 for each in thins for maps in [each.attention.q_proj.joined]
             ]  # fmt: skip
         queries = torch.randn(
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=100)
     args = parser.parse_args()
+    thin_models.ENOUGH = 0  # Dream's layers as well, which are compiled otherwise
     found = []
     for case in chain(mixtures(), thin_layers(args.seconds)):
         found.append(case)
