@@ -22,6 +22,7 @@ from softdlm.bench.shapes import LLADA_8B, SHAPES, build_model
 from softdlm.kernels import attend as attention
 from softdlm.kernels import thin
 from softdlm.kernels.attend import attend
+from softdlm.kernels.tiles import Tiles
 from softdlm.models import compiled
 from softdlm.models.attention import both_ways
 from softdlm.models.joined import join
@@ -200,3 +201,13 @@ def test_a_cached_decode_with_thin_layers_is_the_same_decode(monkeypatch: pytest
     made = softdlm.generate(model, prompts, **decode, engine="compiled")
     assert [each.ids for each in made] == [each.ids for each in expected]
     assert len(calls) == 3 * 3 * 2, "three cached steps a block, three blocks, two layers"
+
+
+@pytest.mark.parametrize(("room", "expected"), [(200, (128, 5)), (60, (64, 3)), (10, (16, 2)), (1, (16, 2))])
+def test_tiles_shrink_to_what_a_gpu_holds(
+    monkeypatch: pytest.MonkeyPatch, room: int, expected: tuple[int, int]
+) -> None:
+    monkeypatch.setattr("softdlm.kernels.tiles.room", lambda device: room * 1024)
+    launch = Tiles(64, 128, stages=9).launch(torch.empty(1, dtype=torch.bfloat16), 20, 4096, 4096, matrices=2)
+    assert (launch["OUTPUTS"], launch["ROWS"]) == (64, 32)
+    assert (launch["INPUTS"], launch["num_stages"]) == expected

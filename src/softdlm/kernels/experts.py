@@ -60,7 +60,7 @@ def mix_with(
     tiles: Tiles, rows: int, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
 ) -> Float[Tensor, "N D"]:
     experts, width, middle = down.shape
-    choices, k, size = ids.numel(), ids.shape[1], hidden.element_size()
+    choices, k = ids.numel(), ids.shape[1]
     mixed = hidden.new_empty(hidden.shape)
     if choices == 0:
         return mixed
@@ -68,11 +68,11 @@ def mix_with(
     inner, made = hidden.new_empty(choices, middle), hidden.new_empty(choices, width)
     most = min(-(-choices // rows) + experts, choices)
     sizes = {"EXPERTS": experts, "EVERY": triton.next_power_of_2(experts), "WIDTH": width, "MIDDLE": middle}
-    launch = tiles.launch(rows, middle, width, size, matrices=2)
+    launch = tiles.launch(hidden, rows, middle, width, matrices=2)
     _gate_up[(middle // launch["OUTPUTS"], most)](
         hidden.contiguous(), gate_up, inner, order, offsets, k, **sizes, **launch
     )
-    launch = tiles.launch(rows, width, middle, size)
+    launch = tiles.launch(hidden, rows, width, middle)
     _down[(width // launch["OUTPUTS"], most)](
         inner, down, made, order, offsets, weights.contiguous(), **sizes, **launch
     )

@@ -10,10 +10,10 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.kernels.tiles import jit, padded, side
+from softdlm.kernels.tiles import Tiles, jit, padded
 
-TILE = 64
-"""The widest side of a tile."""
+TILES, MOST = Tiles(inputs=64), 64
+"""Of the router's product, and rows of a tile at most."""
 
 
 @torch.library.custom_op(
@@ -30,12 +30,11 @@ def route(
     logits, weights, ids = _routed(hidden, weight, k)
     rows, (experts, width) = len(hidden), weight.shape
     if rows:
-        tile, outputs, inputs = min(padded(rows), TILE), side(TILE, experts), side(TILE, width)
+        launch = TILES.launch(weight, min(padded(rows), MOST), experts, width)
         precise = "tf32x3" if hidden.dtype == torch.bfloat16 else "ieee"
-        _score[(triton.cdiv(rows, tile), experts // outputs)](
-            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, ROWS=tile, OUTPUTS=outputs,
-            INPUTS=inputs, PRECISE=precise, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        _score[(triton.cdiv(rows, launch["ROWS"]), experts // launch["OUTPUTS"])](
+            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, PRECISE=precise, **launch
+        )
         _route[(rows,)](
             logits, bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups, CHOSEN=chosen, K=k,
             NORMED=normed, num_warps=1,

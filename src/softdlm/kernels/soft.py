@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from softdlm import plane
+from softdlm.kernels.tiles import jit
 from softdlm.types import Embeddings, Prediction
 
-jit: Any = triton.jit  # what a launch takes is more than its type says
 _TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 _PI = tl.constexpr(torch.pi)
 

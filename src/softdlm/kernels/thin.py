@@ -52,7 +52,7 @@ class Norm(NamedTuple):
 
 def prepare(x: Float[Tensor, "M D"], norm: Norm) -> Rows:
     """Rows that come from elsewhere."""
-    launch = Tiles().launch(len(x), x.shape[1], LEAST, x.element_size())
+    launch = Tiles().launch(x, len(x), x.shape[1], LEAST)
     made = Rows.like(x, norm, launch["OUTPUTS"])
     _prepare[(len(made.squares),)](
         x, norm.gain, made.scaled, made.squares, len(x), x.shape[1], OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"],
@@ -81,7 +81,7 @@ def project(
         x, rows.squares, rows.epsilon, weight, weight if bias is None else bias, cos, sin, queries, keys, values,
         columns.contiguous(), written.contiguous(), len(x), columns.shape[1], length, BIAS=bias is not None,
         PARTS=len(rows.squares), WIDTH=x.shape[1], HEADS=heads, KV=kv,
-        **replace(tiles, outputs=head // 2).launch(len(x), head // 2, x.shape[1], x.element_size(), 2),
+        **replace(tiles, outputs=head // 2).launch(x, len(x), head // 2, x.shape[1], 2),
         **overlap(x),
     )  # fmt: skip
     return queries
@@ -89,7 +89,7 @@ def project(
 
 def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = ADD) -> Rows:
     """x times the weights, added to the rows; ready for this norm."""
-    launch = tiles.launch(len(x), len(weight), x.shape[1], x.element_size())
+    launch = tiles.launch(x, len(x), len(weight), x.shape[1])
     made = Rows.like(to.x, norm, launch["OUTPUTS"])
     _add[(len(made.squares),)](
         x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1], **launch,
@@ -102,7 +102,7 @@ def gate(rows: Rows, weight: Float[Tensor, "N D"], tiles: Tiles = GATE) -> Float
     """silu of the normed rows times the first half of the weights, times them times the second."""
     x, width = rows.scaled, len(weight) // 2
     made = x.new_empty(len(x), width)
-    launch = tiles.launch(len(x), width, x.shape[1], x.element_size(), 2)
+    launch = tiles.launch(x, len(x), width, x.shape[1], 2)
     _gate[(width // launch["OUTPUTS"],)](
         x, rows.squares, rows.epsilon, weight, made, len(x), width, PARTS=len(rows.squares), WIDTH=x.shape[1], **launch,
         **overlap(x),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, no_type_check
 
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor
 jit: Any = triton.jit  # what a launch takes is more than its type says
 LEAST = 16
 """The narrowest side of a tile that a product takes."""
-SHARED = 200 * 1024
-"""Bytes of a multiprocessor's own memory that a program may fill (227 KiB on an H200)."""
+SPARE = 27 * 1024
+"""Bytes of a multiprocessor's own memory that tiles leave free: of an H200's 227 KiB they take 200 at most."""
 OVERLAP = True
 """Whether a kernel may be launched while the one before it ends; benchmarks/layers.py measures both."""
 
@@ -38,12 +39,22 @@ class Tiles:
     stages: int = 4
     warps: int = 4
 
-    def launch(self, rows: int, outputs: int, inputs: int, size: int, matrices: int = 1) -> dict[str, Any]:
-        """Options for so many rows and matrices of outputs x inputs, elements of `size` bytes; what finds room."""
+    def launch(self, x: Tensor, rows: int, outputs: int, inputs: int, matrices: int = 1) -> dict[str, Any]:
+        """Options for so many rows of x and matrices of outputs x inputs: these tiles, or as much as finds room."""
         outputs, inputs, rows = side(self.outputs, outputs), side(self.inputs, inputs), padded(rows)
-        stages = max(min(self.stages, SHARED // ((outputs * matrices + rows) * inputs * size)), 2)
+        column, free = (outputs * matrices + rows) * x.element_size(), room(x.device)
+        while 2 * column * inputs > free and inputs > LEAST:
+            inputs //= 2
         tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows}
-        return tile | {"num_stages": stages, "num_warps": self.warps}
+        return tile | {"num_stages": max(min(self.stages, free // (column * inputs)), 2), "num_warps": self.warps}
+
+
+@cache
+def room(device: torch.device) -> int:
+    """Bytes that tiles may take; the interpreter's are an H200's."""
+    if device.type != "cuda":
+        return 200 * 1024
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin - SPARE
 
 
 def overlap(x: Tensor) -> dict[str, Any]:

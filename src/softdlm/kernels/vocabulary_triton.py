@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import torch
 import triton
@@ -19,10 +19,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softdlm.kernels import vocabulary
+from softdlm.kernels.tiles import jit
 from softdlm.kernels.vocabulary import Scan, Special
 from softdlm.types import Prediction
 
-jit: Any = triton.jit  # what a launch takes is more than its type says
 _HIGHEST = tl.constexpr(vocabulary.HIGHEST)
 _NOTHING = tl.constexpr(vocabulary.NOTHING)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)

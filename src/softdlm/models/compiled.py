@@ -58,8 +58,9 @@ class CompiledLayer(nn.Module):
 
 
 def thinned(layer: Any) -> Any:
-    """The layer for few rows, on a GPU whose kernels are wanted; None where there is none."""
-    if not (kernels.wanted(layer.input_layernorm.weight.device) and kernels.has_triton()):
+    """The layer for few rows, where kernels are wanted and on the kind of GPU that they were measured on; else None."""
+    device = layer.input_layernorm.weight.device
+    if not (kernels.wanted(device) and kernels.has_triton() and torch.cuda.get_device_capability(device) >= (9, 0)):
         return None
     from softdlm.models import thin
 
