@@ -39,8 +39,7 @@ def main() -> None:
     for rule in (Slerp(), Slerp(norm="candidate"), Euclidean(), Euclidean(norm="mask")):
         compiled(soft._soft, 8, K=rule.k, NORM=rule.norm, WEIGHTS=soft.compiled(rule.weights), WIDTH=1024)
     mixtures()
-    for overlap in (True, False):
-        thin_layers({"OVERLAP": overlap})
+    thin_layers()
     print("compiled")
 
 
@@ -53,21 +52,23 @@ def mixtures() -> None:
         tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": rows, "OUTPUTS": 128, "INPUTS": 64}
         compiled(experts._gate_up, 4, WIDTH=2048, MIDDLE=512, **tile)
         compiled(experts._down, 4, WIDTH=2048, MIDDLE=512, **tile)
-        compiled(experts._gate_up, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
-        compiled(experts._down, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
+    tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": 16, "OUTPUTS": 16, "INPUTS": 16}
+    compiled(experts._gate_up, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
+    compiled(experts._down, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
     compiled(experts._total, 4, K=8, WIDTH=2048, ALL=2048)
 
 
-def thin_layers(overlap: dict[str, bool]) -> None:
-    tile = {"OUTPUTS": 64, "INPUTS": 128, "ROWS": 32} | overlap
+def thin_layers() -> None:
+    tile = {"OUTPUTS": 64, "INPUTS": 64, "ROWS": 32, "OVERLAP": True}
     types = TYPES | {"values": "*bf16", "columns": "*i64"}
-    compiled(thin._prepare, 4, OUTPUTS=64, ROWS=32, **overlap)
+    for overlap in (True, False):
+        compiled(thin._prepare, 4, OUTPUTS=64, ROWS=32, OVERLAP=overlap)
     compiled(thin._project, 4, types, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
     compiled(thin._gate, 4, PARTS=64, WIDTH=4096, **tile)
     compiled(thin._add, 4, WIDTH=4096, **tile)
     for whole in (True, False):
         tile = {"HEADS": 32, "GROUP": 1, "HEAD": 128, "ROWS": 32, "KEYS": 128, "PARTS": 4, "WHOLE": whole}
-        compiled(attend._attend, 4, types, **tile, **overlap)
+        compiled(attend._attend, 4, types, **tile, OVERLAP=True)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_more_choices_than_a_program_looks_at_together() -> None:
 
 
 @pytest.mark.parametrize("normed", [True, False])
-@pytest.mark.parametrize("tokens", [1, 20, 130])
+@pytest.mark.parametrize("tokens", [1, 70])
 def test_tokens_go_to_the_experts_that_the_stock_router_chooses(tokens: int, normed: bool) -> None:
     router = drawn(Glm4MoeTopkRouter(CONFIG))
     router.norm_topk_prob = normed
