@@ -1,4 +1,4 @@
-"""The command line as a person meets it: a real process, its output, its exit code."""
+"""The command line as a person meets it: a real process in most tests, its output, its exit code."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from softdlm import Trace
+from softdlm.cli import main
 from tests.conftest import DATA, FAMILIES
 from tests.tokenizers import checkpoint
 
@@ -101,6 +102,7 @@ def test_models_and_doctor() -> None:
     assert "torch" in run("doctor").stdout
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -124,16 +126,27 @@ def test_models_and_doctor() -> None:
     ],
 )
 def test_errors_are_one_line_and_exit_2(
-    folders: dict[str, str], words: list[str], message: str, tmp_path: Path
+    folders: dict[str, str],
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """Without a process for each, which spends seconds on imports; the next test has one."""
     trace = tmp_path / "trace.json"
     words = [{"LLADA": folders["llada"], "DREAM": folders["dream"]}.get(word, word) for word in words]
     extra = ["--trace", str(trace)] if words[0] == "generate" else []
-    done = run(*words, *extra)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+    monkeypatch.setattr(sys, "argv", ["softdlm", *words, *extra])
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert ended.value.code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
     assert not trace.exists()
 
 
