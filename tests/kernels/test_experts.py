@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, library
 from transformers import Glm4MoeConfig
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts, Glm4MoeTopkRouter
 
@@ -107,8 +107,8 @@ def test_a_compiler_is_told_the_shapes() -> None:
     asked = (x, router.weight, router.e_score_correction_bias, 4, 2, 3, True, 2.5)
     _, weights, ids = route(*asked)
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(route, asked, test_utils=checks)
-    torch.library.opcheck(mix, (x, ids, weights, module.gate_up_proj, module.down_proj), test_utils=checks)
+    library.opcheck(route, asked, test_utils=checks)
+    library.opcheck(mix, (x, ids, weights, module.gate_up_proj, module.down_proj), test_utils=checks)
 
 
 def test_a_network_on_the_kernels_is_the_same_network() -> None:

@@ -1,7 +1,8 @@
-"""Fused steps of a decode for GPUs: the vocabulary reduction and the soft embedding.
+"""Fused steps of a decode for GPUs: the vocabulary reduction, the soft embedding, and parts of networks.
 
 Each stands beside the torch code that it must equal: `vocabulary` beside `predict.reduce_logits`, `soft` beside the
-rules of `feedback`. Those two modules say when a fused step applies, this one whether it is wanted and which there is.
+rules of `feedback`, `router` and `experts` (models/mixture.py), `thin` and `attend` (models/thin.py) beside layers of
+transformers. Those modules say when a fused step applies, this one whether it is wanted and which there is.
 Triton is imported when a GPU first asks for it, not before.
 """
 

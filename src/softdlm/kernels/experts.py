@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, library
 
 from softdlm.kernels.tiles import LEAST, Tiles, jit, padded, side
 
@@ -33,7 +33,7 @@ def fits(dtype: torch.dtype, *sides: int) -> bool:
     return dtype in DTYPES and all(side(LEAST, each) == LEAST for each in sides)
 
 
-@torch.library.custom_op(
+@library.custom_op(
     "softdlm::mix",
     mutates_args=(),
     schema="(Tensor hidden, Tensor ids, Tensor weights, Tensor gate_up, Tensor down) -> Tensor",

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, library
 
 from softdlm.kernels.tiles import Tiles, jit, padded
 
@@ -16,7 +16,7 @@ TILES, MOST = Tiles(inputs=64), 64
 """Of the router's product, and rows of a tile at most."""
 
 
-@torch.library.custom_op(
+@library.custom_op(
     "softdlm::route",
     mutates_args=(),
     schema="(Tensor hidden, Tensor weight, Tensor bias, int groups, int chosen, int k, bool normed, float factor)"

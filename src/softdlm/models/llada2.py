@@ -42,26 +42,23 @@ class LLaDA2(NetworkDenoiser):
 
     def __init__(self, network: Any, **identity: Any) -> None:
         super().__init__(network, **identity)
-        self.fused = kernels.wanted(self.device) and kernels.has_triton() and fuse(network)
+        if self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
+            from softdlm.models.mixture import fuse
+
+            fuse(network)
         if self.dtype == torch.float64:  # the grouped product of the default implementation stops at float32
             network.set_experts_implementation("eager")
 
     @property
     def asks_nothing(self) -> bool:
-        """Without our kernels a GPU groups products in bfloat16 only, or else the host reads how many go to each."""
-        return self.fused or self.device.type == "cpu" or self.dtype == torch.bfloat16
+        """A GPU groups the experts' products in bfloat16 only; for other types the host reads how many go to each."""
+        return self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
         """`auto`: the pattern follows the decoding, full for one block over everything (the paper's setting)."""
         if self.attention == "full":
             return None
         return TRAINED_BLOCK if self.attention == "block-causal" and block_length is None else block_length
-
-
-def fuse(network: Any) -> bool:
-    from softdlm.models import mixture
-
-    return mixture.fuse(network)
 
 
 def network(config: Mapping[str, Any]) -> Any:
