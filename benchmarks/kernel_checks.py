@@ -13,7 +13,7 @@ from torch import Tensor
 sys.path[:0] = [str(Path(__file__).parents[1] / "src")]
 
 from softdlm.kernels.vocabulary_triton import Tuning, reduce_triton  # noqa: E402
-from softdlm.predict import Choice, reduce_logits  # noqa: E402
+from softdlm.predict import Sampling, reduce_logits  # noqa: E402
 
 DEVICE = os.environ.get("SOFTDLM_TEST_DEVICE", "cuda")
 
@@ -27,18 +27,18 @@ def random_logits(rows: int, columns: int, seed: int, dtype: torch.dtype = torch
     return logits.scatter_add_(1, leader, lead).to(dtype)
 
 
-def policy(columns: int, k: int) -> Choice:
-    return Choice(columns - 128, forbid=(7, columns - 1), last=(columns - 383, columns - 116), k=k)
+def policy(columns: int, k: int) -> Sampling:
+    return Sampling(columns - 128, forbid=(7, columns - 1), last=(columns - 383, columns - 116), k=k)
 
 
-def compare(logits: Tensor, choice: Choice, tuning: Tuning = Tuning()) -> dict[str, float]:
+def compare(logits: Tensor, sampling: Sampling, tuning: Tuning = Tuning()) -> dict[str, float]:
     """Differences from the plain path, and ids that a stable order would not give."""
-    special = choice.special(logits.device)
-    ours, plain = reduce_triton(logits, special, choice.k, tuning), reduce_logits(logits, choice)
+    special = sampling.special(logits.device)
+    ours, plain = reduce_triton(logits, special, sampling.k, tuning), reduce_logits(logits, sampling)
     allowed = logits.clone()
-    allowed[:, [choice.mask_id, *choice.forbid]] = float("-inf")
+    allowed[:, [sampling.mask_id, *sampling.forbid]] = float("-inf")
     values = allowed.gather(1, ours.topk_ids)
-    expected = allowed.topk(min(choice.k, logits.shape[1]), dim=1).values
+    expected = allowed.topk(min(sampling.k, logits.shape[1]), dim=1).values
     possible = ~expected.isneginf()
     first = torch.where(allowed == expected[:, :1], torch.arange(logits.shape[1], device=DEVICE), logits.shape[1]).amin(
         1
@@ -50,7 +50,7 @@ def compare(logits: Tensor, choice: Choice, tuning: Tuning = Tuning()) -> dict[s
         "candidates not of the best values": int(((values != expected) & possible).sum()),
         "ties out of order": int(disorder.sum()),
     }
-    for field, small in (("log_confidence", 1e-6), ("entropy", 0.1), ("doubt", 1e-6), ("topk_probs", 1e-6)):
+    for field, small in (("log_confidence", 1e-6), ("entropy", 0.1), ("one_minus_margin", 1e-6), ("topk_probs", 1e-6)):
         report[field] = difference(getattr(ours, field), getattr(plain, field), small)
     return report
 
@@ -86,9 +86,9 @@ def small_problems(count: int = 40) -> dict[str, Any]:
             finite[:, ids[1]] = True
             logits = logits.masked_fill(~finite, float("-inf"))
         logits[:, ids[0]] += pick([0.0, 10.0, 200.0])
-        choice = Choice(ids[0], tuple(ids[2 : pick([2, 3])]), tuple(ids[3 : pick([3, 4])]), k=pick([1, 3, 16]))
+        sampling = Sampling(ids[0], tuple(ids[2 : pick([2, 3])]), tuple(ids[3 : pick([3, 4])]), k=pick([1, 3, 16]))
         dtype = pick([torch.bfloat16, torch.float32]) if seed else torch.float16
-        found = compare(logits.to(dtype).to(DEVICE), choice, Tuning(tile=1024, warps=4, programs=pick([1, 9])))
+        found = compare(logits.to(dtype).to(DEVICE), sampling, Tuning(tile=1024, warps=4, programs=pick([1, 9])))
         worst = {name: max(value, worst.get(name, 0)) for name, value in found.items()}
     return worst | {"problems": count, "right": verdict(worst), "a NaN is seen": nan_is_seen()}
 
@@ -98,7 +98,7 @@ def nan_is_seen() -> bool:
     logits = random_logits(4, 3008, 1)
     logits[:, 1234] = float("nan")
     ours = reduce_triton(logits, policy(3008, 3).special(logits.device), 3)
-    numbers = torch.cat([ours.log_confidence, ours.entropy, ours.doubt, ours.topk_probs.flatten()])
+    numbers = torch.cat([ours.log_confidence, ours.entropy, ours.one_minus_margin, ours.topk_probs.flatten()])
     return bool(numbers.isnan().all() and (ours.topk_ids >= 0).all() and (ours.topk_ids < 3008).all())
 
 

@@ -21,18 +21,18 @@ from typing import Any
 
 import torch
 from gpu_timing import graph
+from softdlm.models.layers import WindowLayer
+from softdlm.models.memory import Window
 from torch import Tensor
 from transformers.integrations.moe import grouped_mm_experts_forward
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.kernels import experts, thin, tiles
-from softdlm.kernels.attend import attend
-from softdlm.models import thin as thin_models
+from softdlm.kernels import experts, few_rows, tiles
+from softdlm.kernels.split_kv_attention import attend
+from softdlm.models import narrow_layers
 from softdlm.models.compiled import compiled_body
-from softdlm.models.layers import WindowLayer
-from softdlm.models.memory import Window
-from softdlm.models.thin import ThinLayer
+from softdlm.models.narrow_layers import NarrowLayer
 
 DEVICE = torch.device("cuda")
 COPIES, KEYS = 4, 1536
@@ -105,29 +105,34 @@ class Case:
 
     def parts(self) -> Iterator[tuple[str, Any, list[Any]]]:
         """Each kernel by itself, for each choice of tiles."""
-        thins: list[ThinLayer] = [layer.thin for layer in self.layers]
-        x, norm = self.x[0], thins[0].before
-        rows = thin.prepare(x, norm)
+        layers: list[NarrowLayer] = [layer.narrow for layer in self.layers]
+        x, norm = self.x[0], layers[0].before
+        rows = few_rows.prepare(x, norm)
         for layout in TILES["project"]:
             yield "project", layout, [
-                partial(thin.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
+                partial(few_rows.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
                         self.window.columns, self.written, layout)
-                for each in thins for maps in [each.attention.q_proj.joined]
+                for each in layers for maps in [each.attention.q_proj.joined]
             ]  # fmt: skip
         queries = torch.randn(
             len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE
         ).bfloat16()
-        count = thins[0].count(queries.shape[1], DEVICE)
+        count = layers[0].count(queries.shape[1], DEVICE)
         pairs = zip(self.keys, self.values, strict=True)
         yield "attend", "", [partial(attend, queries, keys, values, 0.1, count) for keys, values in pairs]
         for layout in TILES["gate"]:
-            weights = [each.mlp.gate_proj.joined.weight for each in thins]
-            yield "gate", layout, [partial(thin.gate, rows, w, layout) for w in weights]
+            weights = [each.mlp.gate_proj.joined.weight for each in layers]
+            yield "gate", layout, [partial(few_rows.gate, rows, w, layout) for w in weights]
         inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).bfloat16()
         for layout in TILES["add"]:
             for part, y in (("output", x), ("down", inner)):
-                weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in thins]
-                yield f"add {part}", layout, [partial(thin.add, y, weight, rows, norm, layout) for weight in weights]
+                weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in layers]
+                calls = [partial(few_rows.add, y, weight, rows, norm, layout) for weight in weights]
+                yield f"add {part}", layout, calls
+                    f"add {part}",
+                    layout,
+                    [partial(few_rows.add, y, weight, rows, norm, layout) for weight in weights],
+                )
 
 
 def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
@@ -190,7 +195,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=100)
     args = parser.parse_args()
-    thin_models.ENOUGH = 0  # Dream's layers as well, which are compiled otherwise
+    narrow_layers.ENOUGH = 0  # Dream's layers as well, which are compiled otherwise
     found = []
     for case in chain(mixtures(), thin_layers(args.seconds)):
         found.append(case)

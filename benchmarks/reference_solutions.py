@@ -17,7 +17,7 @@ import typer
 import softdlm
 from softdlm.evaluate.benchmarks import benchmark_names, load_benchmark
 from softdlm.evaluate.maths import checker
-from softdlm.report.tables import print_rows
+from softdlm.report.row_tables import print_rows
 
 
 def main(

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "src")]
 
 import softdlm  # noqa: E402
 from softdlm.generation import encode  # noqa: E402
-from softdlm.predict import Choice, reduce_logits  # noqa: E402
+from softdlm.predict import Sampling, reduce_logits  # noqa: E402
 from softdlm.tasks import load_task  # noqa: E402
 from softdlm.tasks.task import RESPONSE_TOKENS, Item  # noqa: E402
 from softdlm.types import Embeddings  # noqa: E402
@@ -44,7 +44,7 @@ def losses(model: Any, item: Item, share: float, rules: Sequence[Any], source: t
     embeds = model.embed(ids)
     embeds[hidden] = embeddings.mask
     first = model.logits(embeds=embeds[None])[0, hidden]
-    prediction = reduce_logits(first, Choice(model.mask_id, k=max(rule.k for rule in rules)))
+    prediction = reduce_logits(first, Sampling(model.mask_id, k=max(rule.k for rule in rules)))
     found = [loss(first, ids[hidden], scored)]
     for rule in rules:
         embeds[hidden] = rule(prediction, embeddings, None)

@@ -17,10 +17,10 @@ from torch import Tensor
 import softdlm
 from softdlm import Additive, Canvas, EntropyBound, Mask, Slerp, Threshold, TopN
 from softdlm.decode import denoise, plan_decode
+from softdlm.engine.captured import Slots
 from softdlm.models import llada
 from softdlm.models.compiled import compile_fixed
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.static import Slots
 
 PROMPT, NEW, BLOCK = 1024, 512, 32
 RULES = {"vanilla": Mask(), "slerp": Slerp(k=3, lam=0.3)}

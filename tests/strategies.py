@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from softdlm.predict import Choice, reduce_logits
+from softdlm.predict import Sampling, reduce_logits
 from softdlm.types import Context, Prediction
 
 VOCABULARY, MASK_ID = 24, 23
@@ -39,8 +39,8 @@ def scenes(draw: st.DrawFn, last: bool = False) -> Scene:
     logits = random_logits(seed, batch * length, draw(st.sampled_from([0.1, 1.0, 4.0, 30.0])))
     open = torch.rand(batch, length, generator=generator(seed + 1)) < draw(st.sampled_from([0.3, 0.7, 1.0]))
     open[:, 0] |= ~open.any(1)
-    choice = Choice(mask_id=MASK_ID, k=3, last=(1, 2, 3, 4) if last else ())
-    flat = reduce_logits(logits[open.flatten()], choice)
+    sampling = Sampling(mask_id=MASK_ID, k=3, last=(1, 2, 3, 4) if last else ())
+    flat = reduce_logits(logits[open.flatten()], sampling)
     left = open.sum(1, keepdim=True)
     passes = torch.randint(0, 12, (batch, 1), generator=generator(seed + 2))
     masks = left + torch.randint(0, 5, (batch, 1), generator=generator(seed + 3))

@@ -26,7 +26,7 @@ from softdlm import (
     TopN,
     UsageError,
 )
-from softdlm.models.memory import Window
+from softdlm.models.kv_memory import Window
 from softdlm.models.toy import harry_potter
 from tests.conftest import DEVICE, tiny
 from tests.strategies import generator
@@ -240,7 +240,7 @@ def test_unchanged_inputs_give_the_prediction_of_the_full_pass(
     first, second, *_ = softdlm.denoise(model, canvas, commit=wait, block_length=5, cache=kind)
     assert torch.equal(first.active, second.active)
     where = second.active
-    for name in ("log_confidence", "entropy", "doubt", "topk_probs"):
+    for name in ("log_confidence", "entropy", "one_minus_margin", "topk_probs"):
         one, other = (getattr(step.prediction, name)[where] for step in (first, second))
         torch.testing.assert_close(one, other, atol=close, rtol=close)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import softdlm
 from softdlm import PromptError, Slerp, TokenizerError, TopN, Trace, UsageError
-from softdlm.answer import hold_back
+from softdlm.engine.answer import hold_back
 from softdlm.generation import encode
 from tests.conftest import DATA, FAMILIES, IDS, tiny
 from tests.strategies import generator

@@ -17,7 +17,7 @@ def loaded_after(code: str) -> set[str]:
 
 def test_import_loads_nothing_heavy() -> None:
     assert loaded_after("import softdlm") == set()
-    assert loaded_after("import softdlm.cli") <= {"rich"}
+    assert loaded_after("import softdlm.cli.main") <= {"rich"}
     assert loaded_after("import softdlm; softdlm.tasks.load_task('mini-math', size=1)") == set()
 
 

@@ -102,7 +102,7 @@ def adapted(tmp_path: Path, file: str = "", **flags: Any) -> argparse.Namespace:
 
 
 def test_the_command_fills_in_model_device_and_tasks(tmp_path: Path) -> None:
-    from softdlm.evaluate.data import TASKS
+    from softdlm.evaluate.benchmark_data import TASKS
 
     plain = adapted(tmp_path)
     assert (plain.model, plain.model_args) == ("softdlm", {"pretrained": "builtin"})

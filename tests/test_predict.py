@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softdlm import UsageError
-from softdlm.predict import Choice, reduce_hidden, reduce_logits, uniforms
+from softdlm.predict import Sampling, reduce_hidden, reduce_logits, uniforms
 from softdlm.types import Canvas
 from tests.conftest import tiny
 from tests.strategies import MASK_ID, VOCABULARY, generator, random_logits
@@ -19,7 +19,7 @@ ROWS = 6
 @given(seeds, scales)
 def test_statistics_are_those_of_the_softmax(seed: int, scale: float) -> None:
     logits = random_logits(seed, ROWS, scale)
-    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, k=3))
+    ours = reduce_logits(logits, Sampling(mask_id=MASK_ID, k=3))
     p = logits.double().softmax(-1)
     allowed = p.clone()
     allowed[:, MASK_ID] = 0
@@ -37,9 +37,9 @@ def test_statistics_are_those_of_the_softmax(seed: int, scale: float) -> None:
 def test_confidences_that_round_to_one_keep_their_order(gap: float, more: float) -> None:
     logits = torch.zeros(2, VOCABULARY)
     logits[0, 0], logits[1, 0] = gap, gap + more
-    ours = reduce_logits(logits, Choice(mask_id=MASK_ID))
+    ours = reduce_logits(logits, Sampling(mask_id=MASK_ID))
     assert ours.log_confidence[0] < ours.log_confidence[1] < 0
-    assert ours.doubt[0] > ours.doubt[1] > 0
+    assert ours.one_minus_margin[0] > ours.one_minus_margin[1] > 0
     assert ours.entropy[0] > ours.entropy[1] > 0
 
 
@@ -47,7 +47,7 @@ def test_confidences_that_round_to_one_keep_their_order(gap: float, more: float)
 def test_mask_is_never_predicted_but_stays_in_the_normaliser(seed: int, scale: float) -> None:
     logits = random_logits(seed, ROWS, scale)
     logits[:, MASK_ID] += 100
-    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, k=VOCABULARY - 1))
+    ours = reduce_logits(logits, Sampling(mask_id=MASK_ID, k=VOCABULARY - 1))
     assert (ours.token != MASK_ID).all()
     assert (ours.topk_ids != MASK_ID).all()
     assert (ours.confidence < 1e-10).all()
@@ -58,7 +58,7 @@ def test_mask_is_never_predicted_but_stays_in_the_normaliser(seed: int, scale: f
 @given(seeds, scales, st.sets(st.integers(0, MASK_ID - 1), min_size=1, max_size=5))
 def test_forbidden_ids_leave_the_choice_and_the_candidates(seed: int, scale: float, forbidden: set[int]) -> None:
     logits = random_logits(seed, ROWS, scale)
-    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, forbid=tuple(forbidden), k=4))
+    ours = reduce_logits(logits, Sampling(mask_id=MASK_ID, forbid=tuple(forbidden), k=4))
     without = logits.double().clone()
     without[:, list(forbidden)] = float("-inf")
     p = without.softmax(-1)
@@ -71,8 +71,8 @@ def test_forbidden_ids_leave_the_choice_and_the_candidates(seed: int, scale: flo
 def test_last_ids_are_chosen_as_ever_and_deferred(seed: int, scale: float, late: set[int]) -> None:
     """LLaDA's rule: the argmax is taken first; then those ids leave the distribution that ranks the others."""
     logits = random_logits(seed, ROWS, scale)
-    plain = reduce_logits(logits, Choice(mask_id=MASK_ID, k=4))
-    ours = reduce_logits(logits, Choice(mask_id=MASK_ID, last=tuple(late), k=4))
+    plain = reduce_logits(logits, Sampling(mask_id=MASK_ID, k=4))
+    ours = reduce_logits(logits, Sampling(mask_id=MASK_ID, last=tuple(late), k=4))
     assert torch.equal(ours.token, plain.token)
     assert torch.equal(ours.topk_ids, plain.topk_ids)
     assert torch.equal(ours.topk_probs, plain.topk_probs)
@@ -90,9 +90,9 @@ def test_temperature_and_filters_shape_the_rank_but_not_the_feedback(
 ) -> None:
     logits = random_logits(seed, ROWS, 3.0)
     numbers = torch.rand(ROWS, generator=generator(seed + 1))
-    choice = Choice(mask_id=MASK_ID, temperature=temperature, top_p=top_p, top_k=top_k, k=3)
-    ours = reduce_logits(logits, choice, numbers)
-    plain = reduce_logits(logits, Choice(mask_id=MASK_ID, k=3))
+    sampling = Sampling(mask_id=MASK_ID, temperature=temperature, top_p=top_p, top_k=top_k, k=3)
+    ours = reduce_logits(logits, sampling, numbers)
+    plain = reduce_logits(logits, Sampling(mask_id=MASK_ID, k=3))
     assert torch.equal(ours.topk_ids, plain.topk_ids)
     assert torch.equal(ours.topk_probs, plain.topk_probs)
     for row in range(ROWS):
@@ -121,8 +121,8 @@ def dream_distribution(logits: torch.Tensor, temperature: float, top_p: float, t
 def test_draws_follow_the_distribution() -> None:
     logits = random_logits(3, 1, 1.0)
     numbers = torch.rand(20_000, generator=generator(5))
-    choice = Choice(mask_id=MASK_ID, temperature=0.7)
-    drawn = reduce_logits(logits.expand(len(numbers), -1), choice, numbers).token
+    sampling = Sampling(mask_id=MASK_ID, temperature=0.7)
+    drawn = reduce_logits(logits.expand(len(numbers), -1), sampling, numbers).token
     p = (logits[0] / 0.7).masked_fill(torch.arange(VOCABULARY) == MASK_ID, float("-inf")).softmax(-1)
     seen = torch.bincount(drawn, minlength=VOCABULARY) / len(numbers)
     assert (seen - p).abs().max() < 4 * (0.25 / len(numbers)) ** 0.5
@@ -141,7 +141,7 @@ def test_numbers_depend_on_seed_request_pass_and_position_only() -> None:
 
 def test_mean_is_the_expected_embedding() -> None:
     logits, table = random_logits(1, ROWS, 2.0).double(), torch.randn(VOCABULARY, 5, dtype=torch.float64)
-    mean = reduce_logits(logits, Choice(mask_id=MASK_ID, forbid=(2,), needs_mean=True), table=table).mean
+    mean = reduce_logits(logits, Sampling(mask_id=MASK_ID, forbid=(2,), needs_mean=True), table=table).mean
     p = logits.softmax(-1)
     p[:, [MASK_ID, 2]] = 0
     assert mean is not None
@@ -151,10 +151,10 @@ def test_mean_is_the_expected_embedding() -> None:
 def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("llada")
     hidden = torch.randn(9, 64)
-    choice = Choice(mask_id=model.mask_id, k=3, needs_mean=True)
-    whole = reduce_hidden(model, hidden, choice)
+    sampling = Sampling(mask_id=model.mask_id, k=3, needs_mean=True)
+    whole = reduce_hidden(model, hidden, sampling)
     monkeypatch.setattr("softdlm.predict._CHUNK_ELEMENTS", 2 * len(model.embedding))
-    parts = reduce_hidden(model, hidden, choice)
+    parts = reduce_hidden(model, hidden, sampling)
     for name, value in vars(whole).items():
         torch.testing.assert_close(getattr(parts, name), value, atol=1e-5, rtol=1e-4)
 
@@ -171,4 +171,4 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bad_values_are_named(bad: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Choice(mask_id=MASK_ID, **bad)  # type: ignore[arg-type]
+        Sampling(mask_id=MASK_ID, **bad)  # type: ignore[arg-type]

@@ -7,9 +7,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from softdlm import tasks
-    from softdlm.answer import Generation
     from softdlm.commit import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN
     from softdlm.decode import denoise
+    from softdlm.engine.answer import Generation
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
     from softdlm.generation import generate
@@ -28,7 +28,7 @@ _HOMES = {
         "softdlm.errors",
     ),
     "Denoiser": "softdlm.models.denoiser",
-    "Generation": "softdlm.answer",
+    "Generation": "softdlm.engine.answer",
     "Trace": "softdlm.trace",
     "denoise": "softdlm.decode",
     "generate": "softdlm.generation",

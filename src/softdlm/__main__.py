@@ -1,3 +1,3 @@
-from softdlm.cli import main
+from softdlm.cli.main import main
 
 main()

@@ -24,7 +24,7 @@ from torch import Tensor
 from softdlm.blocks import Block, Blocks, Clock, first
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
-from softdlm.models.memory import Memory, Window
+from softdlm.models.kv_memory import KVMemory, Window
 
 CacheKind = Literal["prefix", "dual"]
 
@@ -50,7 +50,7 @@ class Scope:
     computed: Bool[Tensor, "B L"]
     attention: int | None
     """The block of the attention pattern."""
-    memory: Memory | None = None
+    memory: KVMemory | None = None
 
     @property
     def whole(self) -> Bool[Tensor, "B"]:
@@ -123,7 +123,7 @@ class Caching:
     refresh: int | None
     renew: int
     blocks: Blocks
-    memory: Memory | None = None
+    memory: KVMemory | None = None
 
     @staticmethod
     def of(blocks: Blocks, kind: CacheKind | None, refresh: int | None, renew: int) -> Caching:

@@ -32,7 +32,7 @@ def scores(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Flo
     """Larger is surer: closed positions are -inf, deferred ones below every other open one."""
     by = {
         "confidence": prediction.log_confidence,
-        "margin": -prediction.doubt,
+        "margin": -prediction.one_minus_margin,
         "entropy": -prediction.entropy,
     }
     score = by[rank].masked_fill(prediction.deferred, torch.finfo(prediction.entropy.dtype).min)

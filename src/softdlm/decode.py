@@ -17,7 +17,7 @@ from softdlm.commit import CommitRule, TopN
 from softdlm.errors import PromptError, UsageError
 from softdlm.feedback import FeedbackRule, Mask, feed_back
 from softdlm.models.denoiser import Denoiser
-from softdlm.predict import Choice, predict, uniforms
+from softdlm.predict import Sampling, predict, uniforms
 from softdlm.types import Canvas, Context, Embeddings, Prediction, Step, ids_on
 
 EosPolicy = Literal["allow", "last", "forbid"]
@@ -61,7 +61,7 @@ class Plan:
     feedback: FeedbackRule
     blocks: Blocks
     caching: Caching
-    choice: Choice
+    sampling: Sampling
     draw: Draw | None
     early_finish: EarlyFinish
     ends: Int[Tensor, "_"]
@@ -87,7 +87,7 @@ class Plan:
     def key(self) -> tuple[Any, ...]:
         """What two decodes must share to use the same captured passes."""
         cached = (self.caching.kind, self.caching.refresh, self.caching.renew)
-        return self.commit, self.feedback, self.blocks, *cached, self.choice, self.early_finish
+        return self.commit, self.feedback, self.blocks, *cached, self.sampling, self.early_finish
 
     def with_memory(self, batch: int, length: int) -> Plan:
         """The same plan with room for the keys and values of a batch, where it caches them."""
@@ -109,7 +109,7 @@ class State:
         return State(canvas, embeds, canvas.open.any(1, keepdim=True), Clock.start(canvas))
 
 
-class Outlook(NamedTuple):
+class PassView(NamedTuple):
     """What a pass is about to do."""
 
     clock: Clock
@@ -137,8 +137,8 @@ def denoise(
     check_length(model, int(canvas.real.sum(1).max()))
     if engine == "dynamic":
         return passes(plan.with_memory(*canvas.ids.shape), canvas.to(model.device), until)
-    from softdlm.choose import check_static
-    from softdlm.static import fixed_passes
+    from softdlm.engine.captured import fixed_passes
+    from softdlm.engine.pick_engine import check_static
 
     check_static(plan)
     return fixed_passes(plan, canvas.to(model.device), until, engine)
@@ -178,7 +178,7 @@ def plan_decode(
     check_block_length(block_length)
     if candidates < 1:
         raise UsageError(f"candidates must be at least 1, not {candidates}")
-    choice = Choice(
+    sampling = Sampling(
         mask_id=model.mask_id,
         forbid=_token_ids(model, forbid, eos == "forbid"),
         last=_token_ids(model, last, eos == "last"),
@@ -191,7 +191,7 @@ def plan_decode(
     draw = None if temperature == 0 else Draw(seed, requests)
     blocks = Blocks.of(model, block_length)
     caching, ends = Caching.of(blocks, cache, refresh, renew), ids_on(model.device, model.eos_ids)
-    return Plan(model, commit, feedback, blocks, caching, choice, draw, early_finish, ends)
+    return Plan(model, commit, feedback, blocks, caching, sampling, draw, early_finish, ends)
 
 
 @torch.no_grad()
@@ -209,15 +209,15 @@ def passes(plan: Plan, canvas: Canvas, until: Until | None) -> Iterator[Step]:
 
 def advance(plan: Plan, state: State, index: int) -> tuple[State, Step]:
     """One pass."""
-    view = outlook(plan, state)
+    view = view_pass(plan, state)
     numbers = plan.draw(state.canvas, view.context.passes) if plan.draw else None
-    prediction = predict(plan.model, state.embeds, state.canvas, view.requested, plan.choice, numbers, view.scope)
+    prediction = predict(plan.model, state.embeds, state.canvas, view.requested, plan.sampling, numbers, view.scope)
     after, step = settle(plan, state, view, prediction, index)
     feed_on(plan, step, after.embeds)
     return after, step
 
 
-def outlook(plan: Plan, state: State, reach: int | None = None) -> Outlook:
+def view_pass(plan: Plan, state: State, reach: int | None = None) -> PassView:
     """What a pass is to predict, and where it may commit; `reach` lets rows wait that are due for another kind."""
     canvas, block = state.canvas, plan.blocks.current(state.canvas)
     ahead = state.clock.tick(block.start)
@@ -226,10 +226,10 @@ def outlook(plan: Plan, state: State, reach: int | None = None) -> Outlook:
     scope = plan.caching.scope(block, clock, turn)
     active = canvas.open & turn & block.inside
     requested = active if plan.vanilla else canvas.open & scope.computed
-    return Outlook(clock, scope, active, requested, clock.context(canvas, block, active))
+    return PassView(clock, scope, active, requested, clock.context(canvas, block, active))
 
 
-def settle(plan: Plan, state: State, view: Outlook, prediction: Prediction, index: int) -> tuple[State, Step]:
+def settle(plan: Plan, state: State, view: PassView, prediction: Prediction, index: int) -> tuple[State, Step]:
     """Commit; every open position that was predicted is [MASK] again, until `feed_on` makes it soft."""
     committed = plan.commit(prediction, view.active, view.context) & view.active
     canvas = state.canvas.commit(committed, prediction.token)

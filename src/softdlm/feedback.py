@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm import kernels
+from softdlm.arc import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.errors import UsageError
-from softdlm.plane import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.types import Context, Embeddings, Prediction
 
 

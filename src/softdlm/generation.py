@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from softdlm.answer import Answer, Generation, OnText
 from softdlm.blocks import check_block_length
-from softdlm.choose import choose
 from softdlm.decode import DecodeOptions, EarlyFinish, EngineKind, check_length, check_start, denoise, plan_decode
-from softdlm.engine import Engine
+from softdlm.engine.answer import Answer, Generation, OnText
+from softdlm.engine.captured import borrowed_slots, rounded
+from softdlm.engine.pick_engine import choose
+from softdlm.engine.queue import Engine
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
-from softdlm.static import lent, rounded
 from softdlm.trace import Pass
 from softdlm.types import Canvas, Step
 
@@ -184,7 +184,7 @@ def _queue(
         alike = list(group)
         longest = alike[-1].length
         fitting = longest if alike[0].length == longest else length  # without padding attention needs no mask
-        with lent(plan, min(batch_size, len(alike)), fitting, engine) as slots:
+        with borrowed_slots(plan, min(batch_size, len(alike)), fitting, engine) as slots:
             queue = Engine(slots)
             asked = {queue.submit(answer.prompt_ids, answer.length): answer for answer in alike}
             while queue.busy:

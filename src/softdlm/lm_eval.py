@@ -61,14 +61,14 @@ def adapt(arguments: argparse.Namespace) -> None:
 
 def safe_prefix(prefix: str, model_args: dict[str, Any]) -> str:
     """The prefix with a digest of model, revision, settings and code."""
-    from softdlm.evaluate.identity import digest, protocol
-    from softdlm.evaluate.settings import Settings
+    from softdlm.evaluate.fingerprint import digest, protocol
+    from softdlm.evaluate.harness_settings import Settings
 
     return f"{prefix}-{digest(protocol(Settings.parse(model_args)))[:16]}"
 
 
 def _add_tasks(arguments: argparse.Namespace, file: dict[str, Any]) -> None:
-    from softdlm.evaluate.data import TASKS
+    from softdlm.evaluate.benchmark_data import TASKS
 
     if not hasattr(arguments, "include_path"):
         return

@@ -23,7 +23,7 @@ from softdlm.cache import Aim, Scope, Shape
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
-from softdlm.models.memory import Window
+from softdlm.models.kv_memory import Window
 from softdlm.threads import map_rows, rows_apart
 from softdlm.types import Canvas, Prediction, ids_on
 
@@ -32,7 +32,7 @@ _CHUNK_ELEMENTS = 2**26
 
 
 @dataclass(frozen=True)
-class Choice:
+class Sampling:
     """How a token is chosen at a position, and which tokens a rule of the user's holds back.
 
     Temperature, top-p and top-k are Dream's: they act on the drawn token and on its rank.
@@ -72,7 +72,7 @@ def predict(
     embeds: Float[Tensor, "B L D"],
     canvas: Canvas,
     requested: Bool[Tensor, "B L"],
-    choice: Choice,
+    sampling: Sampling,
     uniforms: Float[Tensor, "B L"] | None,
     scope: Scope,
 ) -> Prediction:
@@ -89,7 +89,7 @@ def predict(
         wanted = window.take(requested)
         hidden = states(model, window, scope, window.take(embeds), canvas)
         numbers = None if drawn is None else window.take(drawn)[wanted]
-        return reduce_hidden(model, hidden[wanted], choice, numbers)
+        return reduce_hidden(model, hidden[wanted], sampling, numbers)
 
     if rows_apart(embeds.device):
         return Prediction.join(map_rows(part, rows)).scatter(requested)
@@ -101,7 +101,7 @@ def predict_fixed(
     model: Denoiser,
     embeds: Float[Tensor, "B L D"],
     canvas: Canvas,
-    choice: Choice,
+    sampling: Sampling,
     scope: Scope,
     aim: Aim,
     shape: Shape,
@@ -112,7 +112,7 @@ def predict_fixed(
     number, so that nothing depends on how many are asked for.
     """
     hidden = states(model, aim.window, scope, aim.window.take(embeds), canvas, shape.masked)
-    return reduce_hidden(model, hidden.flatten(0, 1)[aim.order[: shape.room]], choice)
+    return reduce_hidden(model, hidden.flatten(0, 1)[aim.order[: shape.room]], sampling)
 
 
 def states(
@@ -142,52 +142,52 @@ def in_order(requested: Bool[Tensor, "B L"], groups: Sequence[Int[Tensor, "_"]])
 
 
 def reduce_hidden(
-    model: Denoiser, hidden: Float[Tensor, "N H"], choice: Choice, uniforms: Float[Tensor, "N"] | None = None
+    model: Denoiser, hidden: Float[Tensor, "N H"], sampling: Sampling, uniforms: Float[Tensor, "N"] | None = None
 ) -> Prediction:
     """LM head and vocabulary reduction, a bounded number of rows at a time."""
     size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
-    table = model.embedding if choice.needs_mean else None
+    table = model.embedding if sampling.needs_mean else None
 
     def part(start: int) -> Prediction:  # a function, so that a chunk's logits are gone before the next one's come
         logits = model.head(hidden[start : start + size])
-        if fused(choice, logits):
-            return kernels.reduce_greedy(logits, choice.special(logits.device), choice.k)
-        return reduce_logits(logits, choice, None if uniforms is None else uniforms[start : start + size], table)
+        if fused(sampling, logits):
+            return kernels.reduce_greedy(logits, sampling.special(logits.device), sampling.k)
+        return reduce_logits(logits, sampling, None if uniforms is None else uniforms[start : start + size], table)
 
     return Prediction.join([part(start) for start in range(0, len(hidden), size)])
 
 
-def fused(choice: Choice, logits: Float[Tensor, "N V"]) -> bool:
+def fused(sampling: Sampling, logits: Float[Tensor, "N V"]) -> bool:
     """Whether the kernels do this reduction: greedy choices on a GPU, without the full-vocabulary mean."""
     return (
         kernels.wanted(logits.device)
-        and choice.greedy
-        and not choice.needs_mean
-        and choice.k <= MAX_CANDIDATES
+        and sampling.greedy
+        and not sampling.needs_mean
+        and sampling.k <= MAX_CANDIDATES
         and logits.dtype in (torch.bfloat16, torch.float16, torch.float32)
     )
 
 
 def reduce_logits(
     logits: Float[Tensor, "N V"],
-    choice: Choice,
+    sampling: Sampling,
     uniforms: Float[Tensor, "N"] | None = None,
     table: Float[Tensor, "V D"] | None = None,
 ) -> Prediction:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    scores = _without(logits, choice.forbid)
-    candidates = _without(scores, (choice.mask_id,))
-    topk_ids, topk_probs, mean = _feedback_view(logits, candidates, choice.k, table)
+    scores = _without(logits, sampling.forbid)
+    candidates = _without(scores, (sampling.mask_id,))
+    topk_ids, topk_probs, mean = _feedback_view(logits, candidates, sampling.k, table)
 
-    if choice.temperature > 0:
-        scores = scores / choice.temperature
-    scores = _filter(scores, choice.mask_id, choice.top_p, choice.top_k)
-    token = _pick(_without(scores, (choice.mask_id,)), choice.temperature, uniforms)
-    log_confidence, entropy, doubt = _ranking_view(_without(scores, choice.last), token, choice.mask_id)
-    if choice.last:
-        deferred = torch.isin(token, ids_on(token.device, choice.last))
+    if sampling.temperature > 0:
+        scores = scores / sampling.temperature
+    scores = _filter(scores, sampling.mask_id, sampling.top_p, sampling.top_k)
+    token = _pick(_without(scores, (sampling.mask_id,)), sampling.temperature, uniforms)
+    log_confidence, entropy, one_minus_margin = _ranking_view(_without(scores, sampling.last), token, sampling.mask_id)
+    if sampling.last:
+        deferred = torch.isin(token, ids_on(token.device, sampling.last))
         log_confidence = log_confidence.masked_fill(deferred, float("-inf"))
-    return Prediction(token, log_confidence, entropy, doubt, topk_ids, topk_probs, mean)
+    return Prediction(token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs, mean)
 
 
 def uniforms(seed: int, requests: Iterable[int], passes: Iterable[int], canvas: Canvas) -> Float[Tensor, "B L"]:
@@ -216,7 +216,7 @@ def _feedback_view(
 def _ranking_view(
     scores: Float[Tensor, "N V"], token: Int[Tensor, "N"], mask_id: int
 ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"], Float[Tensor, "N"]]:
-    """Log-confidence of the token, entropy, doubt; all taken relative to the best score, without cancellation.
+    """Log-confidence of the token, entropy, 1 - margin; all taken relative to the best score, without cancellation.
 
     With `others` the sum over all tokens but the best, the best has log-probability -log1p(others), which keeps
     an order among confidences that float32 rounds to 1.
@@ -230,8 +230,8 @@ def _ranking_view(
     log_confidence = relative.gather(-1, token[:, None]).squeeze(-1) - log_total
     surprise = torch.where(weights > 0, weights * -relative, 0).sum(-1)
     entropy = log_total + surprise / (1 + others)
-    doubt = (others + (second - best).exp()) / (1 + others)
-    return log_confidence, entropy.clamp(min=0), doubt
+    one_minus_margin = (others + (second - best).exp()) / (1 + others)
+    return log_confidence, entropy.clamp(min=0), one_minus_margin
 
 
 def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tensor, "N"] | None) -> Int[Tensor, "N"]:

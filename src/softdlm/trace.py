@@ -47,7 +47,7 @@ class Pass:
         return {row: Pass(*done.get(row, empty), *open.get(row, empty[:2])) for row in running}
 
 
-class Told(NamedTuple):
+class RowRecord(NamedTuple):
     """A row that nobody watched, as it was read off the device at the end."""
 
     ids: list[int]

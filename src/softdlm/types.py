@@ -94,7 +94,7 @@ class Prediction:
     log_confidence: Float[Tensor, "*S"]
     entropy: Float[Tensor, "*S"]
     """Nats."""
-    doubt: Float[Tensor, "*S"]
+    one_minus_margin: Float[Tensor, "*S"]
     """1 - margin, margin being the probability of the best token minus that of the second."""
     topk_ids: Int[Tensor, "*S K"]
     topk_probs: Float[Tensor, "*S K"]
@@ -108,7 +108,7 @@ class Prediction:
 
     @property
     def margin(self) -> Float[Tensor, "*S"]:
-        return 1 - self.doubt
+        return 1 - self.one_minus_margin
 
     @property
     def deferred(self) -> Bool[Tensor, "*S"]:

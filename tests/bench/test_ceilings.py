@@ -10,7 +10,7 @@ from softdlm.bench import ceilings
 from softdlm.bench.ceilings import Ceilings, Geometry, measure_ceilings
 from softdlm.bench.measure import Clock
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.bench.work import Decode, Work
+from softdlm.bench.workload import Decode, Work
 from softdlm.models.load import find_family
 from softdlm.models.weights import skeleton
 from tests.conftest import tiny

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from softdlm.bench import parts, passes
+from softdlm.bench import passes, suites
+from softdlm.bench.context import Bench
 from softdlm.bench.measure import Clock
 from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.shapes import SHAPES
-from softdlm.bench.subject import Bench
-from softdlm.bench.work import Decode
+from softdlm.bench.workload import Decode
 from tests.conftest import tiny
 
 DUAL = Decode(8, 16, 4, block=8, cache="dual", batch=2)
@@ -64,7 +64,7 @@ def test_kinds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cost_of_soft_tokens_is_that_of_a_pass(spent: list[str]) -> None:
     shape = SHAPES["tiny-llada"]
-    found = parts._by_passes(Bench(shape, tiny("llada"), "static", Clock(60)))
+    found = suites._by_passes(Bench(shape, tiny("llada"), "static", Clock(60)))
     assert [round(check.value, 6) for check in found.checks] == [3.0, 3.0]
     assert {(row["method"], row["cache"], row["pass"]) for row in found.rows} == {
         (method, cache, kind)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from softdlm.bench.reference import plain_loop
-from softdlm.bench.work import Decode, prompts
+from softdlm.bench.workload import Decode, prompts
 from tests import parity_cases
 from tests.conftest import tiny
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from softdlm import cli
-from softdlm.bench import problems, run
+from softdlm.bench import builtin_tasks, run
+from softdlm.bench.builtin_tasks import Setting, measure_setting
+from softdlm.bench.context import Bench, Found
 from softdlm.bench.measure import Clock
-from softdlm.bench.problems import Setting, measure_setting
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.bench.subject import Bench, Found
-from softdlm.bench.work import Decode
-from tests import test_cli
+from softdlm.bench.workload import Decode
+from softdlm.cli import main as cli
+from tests.cli import test_main
 
 CPU = torch.device("cpu")
 SOURCE = str(Path(run.__file__).parents[2])
@@ -46,7 +46,7 @@ def test_parts_of_the_other_families(shape: str, only: list[str], tmp_path: Path
 
 
 def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
-    done = test_cli.run(
+    done = test_main.run(
         "bench",
         "--shape",
         "tiny-llada",
@@ -156,9 +156,9 @@ def test_problems_give_the_plain_loops_text(monkeypatch: pytest.MonkeyPatch) -> 
     assert (row["problems"], row["same text"]) == (2, 2)
     assert row["passes"] <= row["plain passes"] == 2
     assert row["gain"] == pytest.approx(row["problems/s"] / row["plain problems/s"])
-    monkeypatch.setattr(problems, "SETTINGS", [Setting("mini-math", 32, None)] * 2)
-    monkeypatch.setattr(problems, "BATCH", 1)
+    monkeypatch.setattr(builtin_tasks, "SETTINGS", [Setting("mini-math", 32, None)] * 2)
+    monkeypatch.setattr(builtin_tasks, "BATCH", 1)
     subject.clock.seconds = 0
-    found = problems.problems(Bench(SHAPES["builtin"], subject.model, "auto", Clock(0)))
+    found = builtin_tasks.problems(Bench(SHAPES["builtin"], subject.model, "auto", Clock(0)))
     assert len(found.rows) == 1
     assert found.notes[0] == "No time was left for mini-math at 32 a step, whole canvas."

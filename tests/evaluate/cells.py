@@ -10,10 +10,10 @@ from typing import Any
 from softdlm.evaluate.cell import SINGLE, Cell, Decoding, ModelSpec, Rate, TaskSpec, protocol, short_digest
 from softdlm.evaluate.executors import Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
-from softdlm.evaluate.journal import Journal, Sample
 from softdlm.evaluate.summary import summarise
 from softdlm.feedback import FeedbackRule, Mask
 from softdlm.methods import commit_rule
+from softdlm.records.journal import Journal, Sample
 
 MODEL = ModelSpec("tiny", "cpu", "float32")
 

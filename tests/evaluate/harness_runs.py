@@ -38,7 +38,7 @@ def adapter(model: str, **words: Any) -> Any:
 def task_manager() -> Any:
     from lm_eval.tasks import TaskManager
 
-    from softdlm.evaluate.data import TASKS
+    from softdlm.evaluate.benchmark_data import TASKS
 
     said: dict[str, Any] = {"data_dir": str(BENCHMARKS), **UNJAILED}
     return TaskManager(include_path=str(TASKS), include_defaults=False, metadata=said)

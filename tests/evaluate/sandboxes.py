@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from softdlm.errors import SandboxError
-from softdlm.evaluate.sandbox import Limits, Sandbox, find_sandbox
+from softdlm.sandbox.run import Limits, Sandbox, find_sandbox
 
 JAILS = ("bubblewrap", "unshare")
 BACKENDS = (*JAILS, "subprocess")

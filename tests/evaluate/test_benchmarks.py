@@ -8,10 +8,10 @@ import pytest
 import softdlm
 from softdlm import TokenizerError, UsageError
 from softdlm.errors import SandboxError
+from softdlm.evaluate import paper
 from softdlm.evaluate.benchmarks import Benchmark, benchmark_names, load_benchmark
 from softdlm.evaluate.cell import ModelSpec, TaskSpec
 from softdlm.evaluate.grid import Grid, plan
-from softdlm.recipes import paper
 from tests.conftest import BENCHMARKS, DATA, REAL_BENCHMARKS, needs_real_data, tiny
 from tests.evaluate.harness_runs import UNJAILED, folder
 
@@ -123,7 +123,7 @@ def test_a_limit_takes_the_first_items() -> None:
 
 
 def test_a_sandbox_that_fails_says_nothing_about_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from softdlm.evaluate.sandbox import Outcome, Sandbox
+    from softdlm.sandbox.run import Outcome, Sandbox
 
     benchmark = load("humaneval", limit=1)
     broken = [Outcome("error", "no room", 0.0)]
@@ -133,7 +133,7 @@ def test_a_sandbox_that_fails_says_nothing_about_the_program(monkeypatch: pytest
 
 
 def test_without_a_sandbox_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from softdlm.evaluate import sandbox
+    from softdlm.sandbox import run as sandbox
 
     monkeypatch.setattr(sandbox, "problem_with", lambda tried: "not here")
     with pytest.raises(SandboxError, match="no sandbox for generated code works here"):

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from softdlm.cli.evaluate import find_executor
 from softdlm.errors import ClusterError, UsageError
 from softdlm.evaluate.cell import ModelSpec, Rate, TaskSpec
-from softdlm.evaluate.cli import find_executor
 from softdlm.evaluate.executors import Failure, LocalExecutor, Work
 from softdlm.evaluate.grid import Grid, Plan
 from softdlm.evaluate.grid import plan as plan_grid
-from softdlm.evaluate.journal import SAMPLES, SUMMARY, Sample, read_samples
 from softdlm.evaluate.run import Progress, run
+from softdlm.records.journal import SAMPLES, SUMMARY, Sample, read_samples
 from tests.evaluate.cells import cell, sample
 from tests.tokenizers import checkpoint
 

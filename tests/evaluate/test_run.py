@@ -14,9 +14,9 @@ from softdlm.evaluate.cell import Cell, ModelSpec, Rate, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
 from softdlm.evaluate.grid import plan as plan_grid
-from softdlm.evaluate.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
 from softdlm.evaluate.run import Progress, run
 from softdlm.evaluate.task import load_eval_task
+from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
 from tests.evaluate.cells import Scripted, cell, plan
 from tests.tokenizers import checkpoint
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from softdlm.evaluate.data import read
+from softdlm.evaluate.benchmark_data import read
 from softdlm.evaluate.scoring import SCORINGS, CodeScoring, TextScoring
 from tests.conftest import BENCHMARKS
 

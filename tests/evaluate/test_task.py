@@ -10,9 +10,9 @@ import pytest
 import softdlm
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.cell import TaskSpec, task_record
-from softdlm.evaluate.sandbox import Outcome, Sandbox
 from softdlm.evaluate.task import EvalItem, EvalTask, load_eval_task
 from softdlm.generation import encode
+from softdlm.sandbox.run import Outcome, Sandbox
 from tests.conftest import DATA, IDS
 from tests.tokenizers import checkpoint
 

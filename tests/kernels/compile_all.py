@@ -5,7 +5,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from softdlm import Euclidean, Slerp
-from softdlm.kernels import attend, experts, router, soft, thin, vocabulary_triton
+from softdlm.kernels import experts, few_rows, router, soft, split_kv_attention, vocabulary_triton
 
 NUMBERS: dict[str, str] = dict.fromkeys(("lam", "factor", "epsilon", "scale"), "fp32")
 POINTERS = {
@@ -62,13 +62,13 @@ def thin_layers() -> None:
     tile = {"OUTPUTS": 64, "INPUTS": 64, "ROWS": 32, "OVERLAP": True}
     types = TYPES | {"values": "*bf16", "columns": "*i64"}
     for overlap in (True, False):
-        compiled(thin._prepare, 4, OUTPUTS=64, ROWS=32, OVERLAP=overlap)
-    compiled(thin._project, 4, types, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
-    compiled(thin._gate, 4, PARTS=64, WIDTH=4096, **tile)
-    compiled(thin._add, 4, WIDTH=4096, **tile)
+        compiled(few_rows._prepare, 4, OUTPUTS=64, ROWS=32, OVERLAP=overlap)
+    compiled(few_rows._project, 4, types, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
+    compiled(few_rows._gate, 4, PARTS=64, WIDTH=4096, **tile)
+    compiled(few_rows._add, 4, WIDTH=4096, **tile)
     for whole in (True, False):
         tile = {"HEADS": 32, "GROUP": 1, "HEAD": 128, "ROWS": 32, "KEYS": 128, "PARTS": 4, "WHOLE": whole}
-        compiled(attend._attend, 4, types, **tile, OVERLAP=True)
+        compiled(split_kv_attention._attend, 4, types, **tile, OVERLAP=True)
 
 
 if __name__ == "__main__":

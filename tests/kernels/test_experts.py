@@ -17,7 +17,7 @@ from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.kernels.experts import TILES, arrange, mix, mix_with, tile_rows
 from softdlm.kernels.router import route
 from softdlm.kernels.tiles import Tiles
-from softdlm.models import mixture
+from softdlm.models import moe
 from tests.conftest import DEVICE
 from tests.strategies import generator
 
@@ -117,11 +117,11 @@ def test_a_network_on_the_kernels_is_the_same_network() -> None:
     model.network.set_experts_implementation("eager")
     embeds = torch.randn(2, 20, 32, generator=generator(6)).to(DEVICE)
     before = model.hidden(embeds)
-    assert mixture.fuse(model.network)
+    assert moe.fuse(model.network)
     calls = []
-    assert model.network.config._experts_implementation == mixture.EXPERTS
+    assert model.network.config._experts_implementation == moe.EXPERTS
     for module in model.network.modules():
-        if isinstance(module, mixture.Router):
+        if isinstance(module, moe.Router):
             module.register_forward_hook(lambda *_: calls.append(1))
     assert torch.allclose(model.hidden(embeds), before, atol=1e-5)
     assert len(calls) == 1, "the second of two layers is a mixture"
@@ -132,6 +132,6 @@ def test_what_does_not_fit_is_left_as_it_is(dtype: torch.dtype, hidden: int) -> 
     config = {**(SHAPES["tiny-llada2"].config or {}), "hidden_size": hidden}
     model = build_model(type(SHAPES["tiny-llada2"])("odd", config), torch.device("cpu"), dtype)
     before = model.network.config._experts_implementation
-    assert not mixture.fuse(model.network)
+    assert not moe.fuse(model.network)
     assert model.network.config._experts_implementation == before
-    assert not any(isinstance(module, mixture.Router) for module in model.network.modules())
+    assert not any(isinstance(module, moe.Router) for module in model.network.modules())

@@ -12,7 +12,7 @@ from softdlm import Additive, Euclidean, NormMix, Slerp, UsageError, kernels
 from softdlm.feedback import FeedbackRule
 from softdlm.feedback import fused as fused_feedback
 from softdlm.kernels import soft, vocabulary_triton
-from softdlm.predict import Choice, fused
+from softdlm.predict import Sampling, fused
 from softdlm.types import Canvas, Embeddings
 from tests.conftest import DEVICE, tiny
 
@@ -57,8 +57,8 @@ def test_the_kernel_reduces_greedy_choices_only(settings: Any, dtype: torch.dtyp
     logits = torch.empty(2, 9, dtype=dtype, device="meta")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "wanted", lambda device: True)
-        assert fused(Choice(0, **settings), logits) is expected
-    assert not fused(Choice(0, **settings), torch.empty(2, 9, dtype=dtype))
+        assert fused(Sampling(0, **settings), logits) is expected
+    assert not fused(Sampling(0, **settings), torch.empty(2, 9, dtype=dtype))
 
 
 def test_the_kernel_feeds_back_plane_rules_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_decode_is_the_same_through_the_kernels(rule: FeedbackRule, monkeypatc
 def test_without_triton_a_gpu_takes_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same numbers, without Triton's kernel."""
     logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    special = Choice(4).special(logits.device)
+    special = Sampling(4).special(logits.device)
     by_triton = kernels.reduce_greedy(logits, special, 2)
     monkeypatch.setattr(kernels, "has_triton", lambda: False)
     monkeypatch.setattr(vocabulary_triton, "reduce_triton", None)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, cos, sin, sqrt, where
 
 from softdlm import Additive, Euclidean, Mask, NormMix, Slerp
+from softdlm.arc import Ends
 from softdlm.feedback import FeedbackRule, PlaneRule, aggregate
 from softdlm.kernels.soft import write_soft
-from softdlm.plane import Ends
 from softdlm.types import Context, Embeddings, Prediction
 from tests.conftest import DEVICE
 from tests.strategies import generator

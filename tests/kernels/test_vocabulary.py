@@ -14,7 +14,7 @@ from torch import Tensor
 
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special, reduce_tiled
 from softdlm.kernels.vocabulary_triton import Tuning, reduce_triton
-from softdlm.predict import Choice, reduce_logits
+from softdlm.predict import Sampling, reduce_logits
 from softdlm.types import Prediction
 from tests.conftest import DEVICE
 from tests.strategies import generator
@@ -38,10 +38,10 @@ tiles, programs = st.sampled_from([16, 32, 64]), st.integers(1, 6)
 @dataclass(frozen=True)
 class Problem:
     logits: Tensor
-    choice: Choice
+    sampling: Sampling
 
     def solve(self, reduce: Reduce) -> Prediction:
-        return reduce(self.logits, self.choice.special(self.logits.device), self.choice.k)
+        return reduce(self.logits, self.sampling.special(self.logits.device), self.sampling.k)
 
 
 def problem_of(seed: int) -> Problem:
@@ -61,8 +61,8 @@ def problem_of(seed: int) -> Problem:
     forbid, last = free[: pick.randint(0, 5)], free[5 : 5 + pick.randint(0, 5)]
     pick.choice([forbid, last, []]).append(mask_id)
     dtype = pick.choice([torch.float32, torch.bfloat16, torch.float16])
-    choice = Choice(mask_id, tuple(forbid), tuple(last), k=pick.randint(1, MAX_CANDIDATES))
-    return Problem(logits.to(dtype).to(DEVICE), choice)
+    sampling = Sampling(mask_id, tuple(forbid), tuple(last), k=pick.randint(1, MAX_CANDIDATES))
+    return Problem(logits.to(dtype).to(DEVICE), sampling)
 
 
 problems = st.integers(0, 2**31).map(problem_of)
@@ -72,9 +72,9 @@ problems = st.integers(0, 2**31).map(problem_of)
 @found
 @given(problem=problems, tile=tiles, programs=programs)
 def test_it_is_the_plain_reduction(make: Make, problem: Problem, tile: int, programs: int) -> None:
-    ours, plain = problem.solve(make(tile, programs)), reduce_logits(problem.logits, problem.choice)
+    ours, plain = problem.solve(make(tile, programs)), reduce_logits(problem.logits, problem.sampling)
     assert torch.equal(ours.token, plain.token)
-    for field in ("log_confidence", "entropy", "doubt", "topk_probs"):
+    for field in ("log_confidence", "entropy", "one_minus_margin", "topk_probs"):
         torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-6, rtol=1e-5, msg=field)
     assert (ours.entropy >= 0).all()
     check_candidates(ours, problem)
@@ -83,9 +83,9 @@ def test_it_is_the_plain_reduction(make: Make, problem: Problem, tile: int, prog
 def check_candidates(ours: Prediction, problem: Problem) -> None:
     """Best first, equals by id, [MASK] and forbidden ids nowhere; of impossible ones the id does not matter."""
     allowed = problem.logits.float()
-    allowed[:, [problem.choice.mask_id, *problem.choice.forbid]] = float("-inf")
+    allowed[:, [problem.sampling.mask_id, *problem.sampling.forbid]] = float("-inf")
     order = allowed.sort(dim=1, descending=True, stable=True)
-    k = min(problem.choice.k, allowed.shape[1])
+    k = min(problem.sampling.k, allowed.shape[1])
     possible = order.values[:, :k].isfinite()
     assert torch.equal(ours.topk_ids[possible], order.indices[:, :k][possible])
     assert (ours.topk_probs[~possible] == 0).all()
@@ -108,7 +108,8 @@ def test_confidences_that_round_to_one_keep_their_order_and_value(
     torch.testing.assert_close(ours.log_confidence.double(), -others.log1p(), atol=0, rtol=1e-5)
     entropy = others.log1p() + others * lead / (1 + others)
     torch.testing.assert_close(ours.entropy.double(), entropy, atol=0, rtol=1e-5)
-    torch.testing.assert_close(ours.doubt.double(), (others + (-lead).exp()) / (1 + others), atol=0, rtol=1e-5)
+    one_minus_margin = (others + (-lead).exp()) / (1 + others)
+    torch.testing.assert_close(ours.one_minus_margin.double(), one_minus_margin, atol=0, rtol=1e-5)
     assert ours.log_confidence[0] < ours.log_confidence[1] < 0
 
 
@@ -117,9 +118,9 @@ def test_confidences_that_round_to_one_keep_their_order_and_value(
 def test_rising_and_falling_logits(make: Make, slope: float) -> None:
     """Rising, each tile's best columns drive out those before; falling, none does."""
     ramp = torch.arange(80.0, device=DEVICE) * slope
-    problem = Problem(torch.stack([ramp, ramp.flip(0)]), Choice(40, k=2))
-    ours, plain = problem.solve(make(16, 1)), reduce_logits(problem.logits, problem.choice)
-    for field in ("log_confidence", "entropy", "doubt", "topk_probs"):
+    problem = Problem(torch.stack([ramp, ramp.flip(0)]), Sampling(40, k=2))
+    ours, plain = problem.solve(make(16, 1)), reduce_logits(problem.logits, problem.sampling)
+    for field in ("log_confidence", "entropy", "one_minus_margin", "topk_probs"):
         torch.testing.assert_close(getattr(ours, field), getattr(plain, field), atol=2e-6, rtol=1e-5, msg=field)
     check_candidates(ours, problem)
 
@@ -141,7 +142,7 @@ def test_a_broken_logit_is_not_hidden(make: Make, seed: int, place: int) -> None
     logits[0, place] = float("nan")
     ours = make(32, 2)(logits, Special.of(99, (3,), (), logits.device), 3)
     assert ours.topk_probs.isnan().all()
-    assert place == 3 or (ours.log_confidence.isnan() & ours.entropy.isnan() & ours.doubt.isnan()).all()
+    assert place == 3 or (ours.log_confidence.isnan() & ours.entropy.isnan() & ours.one_minus_margin.isnan()).all()
     assert ((ours.topk_ids >= 0) & (ours.topk_ids < 100)).all()
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import AttentionMaskInterface
 
 import softdlm
-from softdlm.models.joined import join
+from softdlm.models.fused_linear import join
 
 
 def masks_of(monkeypatch: pytest.MonkeyPatch, **sight: Any) -> list[Tensor | None]:

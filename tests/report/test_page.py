@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from softdlm.errors import UsageError
-from softdlm.evaluate.journal import write_whole
+from softdlm.records.journal import write_whole
 from softdlm.report.document import Drawing, Finding, Report, Section
 from softdlm.report.page import inline, page, write
 from softdlm.report.table import Cell, Column, Row, Table

@@ -13,7 +13,7 @@ from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
 from softdlm.evaluate.summary import Result
 from softdlm.feedback import FeedbackRule
 from softdlm.methods import feedback_rule
-from softdlm.reproduce.data import Cells, Data
+from softdlm.reproduce.measurements import Cells, Data
 from softdlm.reproduce.study import FULL, Scale, Study
 from tests.evaluate.cells import cell, write_cell
 

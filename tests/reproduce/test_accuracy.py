@@ -8,7 +8,7 @@ from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.evaluate.metrics import Share, mcnemar
 from softdlm.report.table import Cell, Table
 from softdlm.reproduce import accuracy
-from softdlm.reproduce.data import Cells, paired
+from softdlm.reproduce.measurements import Cells, paired
 from softdlm.reproduce.study import QUICK
 from tests.reproduce.made import data, grid_of, result, slerp, steps, study
 

@@ -9,10 +9,10 @@ import pytest
 from softdlm.analysis import agreement, completions, geometry, joint
 from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.reproduce import claims_cells, claims_rows
-from softdlm.reproduce.data import Data
 from softdlm.reproduce.evidence import Pair, Sign, conclude, more_solved, positive
 from softdlm.reproduce.experiments import EXPERIMENTS
 from softdlm.reproduce.findings import CLAIMS, findings
+from softdlm.reproduce.measurements import Data
 from tests.reproduce.made import data, result, slerp, steps
 from tests.reproduce.test_mechanism import consistent, mixture, shape
 

@@ -10,9 +10,9 @@ import torch
 
 from softdlm.evaluate.executors import LocalExecutor
 from softdlm.evaluate.grid import Plan
-from softdlm.evaluate.journal import Journal
 from softdlm.evaluate.run import run as run_plan
-from softdlm.report.screen import Screen
+from softdlm.records.journal import Journal
+from softdlm.report.progress import Screen
 from softdlm.reproduce import run
 from softdlm.reproduce.experiments import select
 from softdlm.reproduce.study import QUICK, Study

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from softdlm.errors import SandboxError
-from softdlm.evaluate.sandbox import Limits, Outcome, Sandbox
+from softdlm.sandbox.run import Limits, Outcome, Sandbox
 from softdlm.tasks import load_task
 from softdlm.tasks.code import SOURCE, cases, every_body, plan_of, program_text
 from softdlm.tasks.code_families import FAMILIES

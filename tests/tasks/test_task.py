@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from softdlm.evaluate.sandbox import Sandbox
+from softdlm.sandbox.run import Sandbox
 from softdlm.tasks import TASKS, Task, load_task, runs_code, training_stream
 from softdlm.tasks.load import _source
 from softdlm.tasks.task import stream

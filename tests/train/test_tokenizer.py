@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from softdlm.tasks import TASKS, load_task, training_stream
 from softdlm.tasks.either_or import figure1_item
-from softdlm.tasks.pieces import pieces
+from softdlm.tasks.pretokens import pieces
 from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS
 from softdlm.train.tokenizer import MASK, SPECIALS, VOCABULARY
 

@@ -21,11 +21,11 @@ from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.load import BUILTIN
 from softdlm.tasks import training_stream
 from softdlm.train import loop
-from softdlm.train.data import Batch, read_tokens, stream_rows, to_device
+from softdlm.train.batches import Batch, read_tokens, stream_rows, to_device
+from softdlm.train.examples import LENGTH, RowMaker
 from softdlm.train.loop import Run
 from softdlm.train.loss import LEAST, arguments, network_loss, noise
 from softdlm.train.recipe import RECIPES, Recipe, find_recipe
-from softdlm.train.rows import LENGTH, RowMaker
 from softdlm.train.student import Student
 
 CPU = torch.device("cpu")

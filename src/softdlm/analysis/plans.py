@@ -15,10 +15,10 @@ from softdlm import __version__
 from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
 from softdlm.analysis.prompts import Case
 from softdlm.analysis.questions import Question, batches, complete
-from softdlm.analysis.results import append, resume
 from softdlm.analysis.spans import BATCH, Rules
 from softdlm.generation import GenerateOptions
 from softdlm.models.denoiser import Denoiser
+from softdlm.records.row_file import append, resume
 
 R = TypeVar("R")
 Progress = Callable[[int, int], None]

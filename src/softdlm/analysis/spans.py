@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Denoiser
-from softdlm.predict import Choice, reduce_logits
+from softdlm.predict import Sampling, reduce_logits
 from softdlm.threads import map_rows
 from softdlm.types import Context, Embeddings, Prediction
 
@@ -79,13 +79,13 @@ def parallel(
     The prediction keeps at least k candidates. `Mask()` among the rules is vanilla parallel decoding.
     """
     (first,) = hard(model, span, [span.open])
-    choice = Choice(
+    sampling = Sampling(
         mask_id=model.mask_id,
         k=max([k, *(rule.k for rule in rules.values())]),
         needs_mean=any(rule.needs_mean for rule in rules.values()),
     )
     working = first.to(torch.promote_types(model.dtype, torch.float32))
-    prediction = reduce_logits(working, choice, table=model.embedding if choice.needs_mean else None)
+    prediction = reduce_logits(working, sampling, table=model.embedding if sampling.needs_mean else None)
     return prediction, _feed_back(model, span, prediction, rules)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from softdlm.bench.measure import Clock, sample
-from softdlm.bench.work import Work
+from softdlm.bench.workload import Work
 from softdlm.models.denoiser import NetworkDenoiser
 
 COPY_BYTES = {"cuda": 2**31, "cpu": 2**28}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from softdlm.bench.context import Bench, Found, Row
 from softdlm.bench.measure import FULL
-from softdlm.bench.subject import Bench, Found, Row
 from softdlm.bench.targets import Check
-from softdlm.bench.work import Decode
+from softdlm.bench.workload import Decode
 
 
 def growth(bench: Bench) -> Found:

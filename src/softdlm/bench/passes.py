@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
 from softdlm.bench.measure import WARM, Clock, Sample, seconds
-from softdlm.bench.work import Decode, prompts
+from softdlm.bench.workload import Decode, prompts
 from softdlm.decode import EngineKind, plan_decode
+from softdlm.engine.captured import Slots, borrowed_slots
 from softdlm.models.denoiser import Denoiser
-from softdlm.static import Slots, lent
 from softdlm.types import Canvas
 
 WHOLE, STEP = "whole canvas", "step"
@@ -52,4 +52,4 @@ def start(model: Denoiser, decode: Decode) -> Canvas:
 
 
 def _slots(model: Denoiser, decode: Decode, engine: EngineKind) -> AbstractContextManager[Slots]:
-    return lent(plan_decode(model, **decode.options), decode.batch, decode.length, engine)
+    return borrowed_slots(plan_decode(model, **decode.options), decode.batch, decode.length, engine)

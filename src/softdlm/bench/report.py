@@ -11,7 +11,7 @@ from typing import Any, Literal
 from softdlm.bench.targets import TARGETS
 from softdlm.errors import UsageError
 from softdlm.report.figures import Lines, growth_curves
-from softdlm.report.tables import markdown
+from softdlm.report.row_tables import markdown
 
 Status = Literal["measured", "failed", "not here", "no time"]
 

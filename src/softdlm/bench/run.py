@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from softdlm import __version__
+from softdlm.bench.context import Bench, NotHere
 from softdlm.bench.measure import Clock, profile
-from softdlm.bench.parts import PARTS
 from softdlm.bench.report import Outcome, Report, free_stem, verdict_row
 from softdlm.bench.shapes import Shape, build_model
-from softdlm.bench.subject import Bench, NotHere
+from softdlm.bench.suites import PARTS
 from softdlm.bench.targets import Check
-from softdlm.bench.work import Decode, engine_option
+from softdlm.bench.workload import Decode, engine_option
 from softdlm.errors import UsageError
 
 PACKAGES = ("torch", "transformers", "triton")

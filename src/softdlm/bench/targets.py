@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from softdlm.bench.work import Decode
+from softdlm.bench.workload import Decode
 
 H200 = "H200"
 BOTH = ("llada-8b", "dream-7b")

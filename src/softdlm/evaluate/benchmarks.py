@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softdlm.errors import TokenizerError, UsageError
+from softdlm.evaluate.benchmark_data import TASKS, digest, find_folder
 from softdlm.evaluate.cell import EosWord
-from softdlm.evaluate.data import TASKS, digest, find_folder
-from softdlm.evaluate.identity import request_number
+from softdlm.evaluate.fingerprint import request_number
 
 if TYPE_CHECKING:
     from softdlm.evaluate.harness_task import BenchmarkTask

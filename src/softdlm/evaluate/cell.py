@@ -25,7 +25,7 @@ from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
 from softdlm.models.weights import digest as weights_digest
-from softdlm.predict import Choice
+from softdlm.predict import Sampling
 from softdlm.tasks import TASKS
 from softdlm.tasks.task import SPLITS
 
@@ -168,7 +168,7 @@ class Decoding:
     renew: int = 1
 
     def __post_init__(self) -> None:
-        Choice(mask_id=0, temperature=self.temperature, top_p=self.top_p)  # checks both
+        Sampling(mask_id=0, temperature=self.temperature, top_p=self.top_p)  # checks both
         check_block_length(self.block_length)
         check_cache(self.cache, self.refresh, self.renew)
         if self.max_new_tokens < 1:

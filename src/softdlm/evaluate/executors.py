@@ -20,12 +20,12 @@ import torch
 
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
+from softdlm.evaluate.fingerprint import request_number
 from softdlm.evaluate.grid import prompt_lengths
-from softdlm.evaluate.identity import request_number
-from softdlm.evaluate.journal import Sample
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
+from softdlm.records.journal import Sample
 
 
 class Work(NamedTuple):

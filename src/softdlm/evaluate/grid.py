@@ -9,6 +9,7 @@ from typing import Any, Literal
 from softdlm.cache import CacheKind
 from softdlm.commit import Rank
 from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
+from softdlm.evaluate import paper
 from softdlm.evaluate.cell import (
     SINGLE,
     Cell,
@@ -27,7 +28,6 @@ from softdlm.feedback import FeedbackRule
 from softdlm.methods import feedback_rule
 from softdlm.models.denoiser import Strength
 from softdlm.models.load import Checkpoint
-from softdlm.recipes import paper
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from lm_eval.api.task import ConfigurableTask
 
 from softdlm.errors import PromptError, SandboxError, UsageError
-from softdlm.evaluate.sandbox import Outcome, Sandbox, find_sandbox
 from softdlm.evaluate.scoring import SCORINGS, CodeScoring, Doc, Program, Score, Scoring
+from softdlm.sandbox.run import Outcome, Sandbox, find_sandbox
 
 Messages = list[dict[str, str]]
 

@@ -23,9 +23,9 @@ from softdlm.errors import ClusterError, UsageError
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Failure, LocalExecutor, Work, batches
 from softdlm.evaluate.grid import prompt_lengths
-from softdlm.evaluate.journal import Sample
 from softdlm.evaluate.ray_cluster import Cluster
 from softdlm.evaluate.task import EvalTask, load_eval_task
+from softdlm.records.journal import Sample
 
 Answers = list[tuple[str, Sample | Failure]]
 

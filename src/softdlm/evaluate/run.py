@@ -19,8 +19,8 @@ from softdlm import __version__
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
-from softdlm.evaluate.journal import SUMMARY, Journal, Sample, writing
 from softdlm.evaluate.summary import summarise
+from softdlm.records.journal import SUMMARY, Journal, Sample, writing
 
 PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
 

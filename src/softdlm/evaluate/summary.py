@@ -12,8 +12,8 @@ from typing import Any
 
 from softdlm.errors import UsageError
 from softdlm.evaluate.cell import RATES, short_digest
-from softdlm.evaluate.journal import MANIFEST, SAMPLES, SUMMARY, Sample, read_manifest, read_samples
 from softdlm.evaluate.metrics import Effort, Share, mcnemar, recovery
+from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Sample, read_manifest, read_samples
 
 Row = dict[str, Any]
 _STRENGTH = re.compile(r" k=\S+ lam=\S+$")

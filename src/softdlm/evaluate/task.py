@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.cell import EosWord, TaskSpec, short_digest
-from softdlm.evaluate.sandbox import Sandbox, find_sandbox
 from softdlm.generation import render_chat
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.load import Checkpoint
+from softdlm.sandbox.run import Sandbox, find_sandbox
 from softdlm.tasks import TASKS, Item, Task, load_task, official_size, runs_code
 from softdlm.tasks.math import final_answer
 

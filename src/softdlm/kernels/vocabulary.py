@@ -97,14 +97,14 @@ def finish(scan: Scan, logits: Float[Tensor, "N V"], special: Special, k: int) -
     ordinary = torch.arange(values.shape[1], device=values.device) < values.shape[1] - len(special.ids)
     topk_ids, topk_values = _best(values, ids, _with(ordinary, special.candidate), min(k, logits.shape[1]))
     token = topk_ids[:, 0]
-    log_confidence, entropy, doubt = _ranking(scan, values, ids, ordinary, _with(ordinary, special.ranked))
+    log_confidence, entropy, one_minus_margin = _ranking(scan, values, ids, ordinary, _with(ordinary, special.ranked))
     deferred = ((token[:, None] == special.ids) & special.candidate).any(1)
     normaliser = _normaliser(scan, values)
     return Prediction(
         token,
         log_confidence.masked_fill(deferred, float("-inf")),
         entropy,
-        doubt,
+        one_minus_margin,
         topk_ids,
         (topk_values - normaliser[:, None]).exp(),
     )
@@ -143,8 +143,8 @@ def _ranking(
     slope = (weights * relative).sum(1) + (scale * (scan.slope + shift * scan.rest)).sum(1)
     log_total = others.log1p()
     entropy = log_total - slope / (1 + others)
-    doubt = (others + (second - best).exp()) / (1 + others)
-    return -log_total, entropy.clamp(min=0), doubt
+    one_minus_margin = (others + (second - best).exp()) / (1 + others)
+    return -log_total, entropy.clamp(min=0), one_minus_margin
 
 
 def _normaliser(scan: Scan, values: Float[Tensor, "N M"]) -> Float[Tensor, "N"]:

@@ -78,15 +78,15 @@ def finish(scan: Scan, logits: Float[Tensor, "N V"], special: Special, k: int) -
     token = logits.new_empty(rows, dtype=torch.long)
     topk_ids = logits.new_empty(rows, k, dtype=torch.long)
     topk_probs = logits.new_empty(rows, k, dtype=torch.float32)
-    log_confidence, entropy, doubt = (logits.new_empty(rows, dtype=torch.float32) for _ in range(3))
+    log_confidence, entropy, one_minus_margin = (logits.new_empty(rows, dtype=torch.float32) for _ in range(3))
     if rows:
         _finish[(rows,)](
             logits, logits.stride(0), special.ids, special.ranked, special.candidate, len(special.ids),
-            *_tensors(scan), parts, token, log_confidence, entropy, doubt, topk_ids, topk_probs,
+            *_tensors(scan), parts, token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs,
             K=k, KEEP=keep, PARTS=triton.next_power_of_2(parts),
             ENTRIES=triton.next_power_of_2(parts * keep + len(special.ids)), num_warps=4,
         )  # fmt: skip
-    return Prediction(token, log_confidence, entropy, doubt, topk_ids, topk_probs)
+    return Prediction(token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs)
 
 
 def _tensors(scan: Scan) -> tuple[Tensor, ...]:

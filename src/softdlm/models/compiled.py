@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from softdlm import kernels
-from softdlm.models.joined import join
+from softdlm.models.fused_linear import join
 
 Kind = TypeVar("Kind", bound=nn.Module)
 SHAPES = 256
@@ -48,23 +48,23 @@ class CompiledLayer(nn.Module):
         if hasattr(alike, "mlp") and hasattr(alike.mlp, "shared_experts"):
             alike.mlp.shared_experts = twin(alike.mlp.shared_experts)
             join(alike.mlp.shared_experts)
-        self.index, self.run, self.thin = index, compile_fixed(alike, **compiler), thinned(alike)
+        self.index, self.run, self.narrow = index, compile_fixed(alike, **compiler), narrowed(alike)
 
     def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:
         kept = None if past_key_values is None else past_key_values.layers[self.index]
-        if self.thin and self.thin.fits(hidden_states, kept, sight["attention_mask"]):
-            return self.thin(hidden_states, kept, sight["position_embeddings"])
+        if self.narrow and self.narrow.fits(hidden_states, kept, sight["attention_mask"]):
+            return self.narrow(hidden_states, kept, sight["position_embeddings"])
         return self.run(hidden_states, past_key_values=kept, **sight)
 
 
-def thinned(layer: Any) -> Any:
+def narrowed(layer: Any) -> Any:
     """The layer for few rows, where kernels are wanted and on the kind of GPU that they were measured on; else None."""
     device = layer.input_layernorm.weight.device
     if not (kernels.wanted(device) and kernels.has_triton() and torch.cuda.get_device_capability(device) >= (9, 0)):
         return None
-    from softdlm.models import thin
+    from softdlm.models import narrow_layers
 
-    return thin.thinned(layer)
+    return narrow_layers.narrowed(layer)
 
 
 def compiled_body(body: Any, **compiler: Any) -> Any:
@@ -72,8 +72,8 @@ def compiled_body(body: Any, **compiler: Any) -> Any:
     other = twin(body)
     layers = [CompiledLayer(layer, n, **compiler) for n, layer in enumerate(body.layers)]
     for layer, following in pairwise(layers):
-        if layer.thin:
-            layer.thin.following = following.thin
+        if layer.narrow:
+            layer.narrow.following = following.narrow
     other.layers = nn.ModuleList(layers)
     return other.eval()
 

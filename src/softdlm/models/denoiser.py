@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softdlm.errors import UsageError
-from softdlm.models.memory import Memory, Window
+from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.types import row_positions
 
 Attention = Literal["auto", "full", "block-causal"]
@@ -63,8 +63,8 @@ class Denoiser:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.source = source or Source(type(self).__name__, "custom")
-        self.kept: dict[Any, Any] = {}
-        """What a decode leaves for the next one: buffers and captured passes (static.lent)."""
+        self.slot_cache: dict[Any, Any] = {}
+        """What a decode leaves for the next one: buffers and captured passes (engine/captured.py)."""
 
     @property
     def device(self) -> torch.device:
@@ -75,7 +75,7 @@ class Denoiser:
         return self.embedding.dtype
 
     @property
-    def asks_nothing(self) -> bool:
+    def sync_free(self) -> bool:
         """Whether `hidden` and `head` never ask a GPU for a value, so that a pass can be captured (static.py)."""
         return False
 
@@ -96,14 +96,14 @@ class Denoiser:
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         raise TypeError(f"{type(self).__name__} must define head()")
 
-    def memory(self, batch: int, length: int) -> Memory:
+    def memory(self, batch: int, length: int) -> KVMemory:
         """Room for the keys and values of a batch, for those that keep them (cache.py)."""
         raise UsageError(f"{self.source.name} keeps no keys and values: leave cache out")
 
     def hidden_in(
         self,
         window: Window,
-        memory: Memory,
+        memory: KVMemory,
         embeds: Float[Tensor, "G Q D"],
         *,
         attention_mask: Bool[Tensor, "G K"] | None = None,
@@ -154,7 +154,7 @@ class NetworkDenoiser(Denoiser):
         super().__init__(self.network.get_input_embeddings().weight, **identity)
 
     @property
-    def asks_nothing(self) -> bool:
+    def sync_free(self) -> bool:
         return True
 
     @torch.no_grad()
@@ -171,24 +171,24 @@ class NetworkDenoiser(Denoiser):
             position_ids = row_positions(everyone if attention_mask is None else attention_mask)
         return self._states(embeds, attention_pattern(attention_mask, position_ids, block_length), position_ids)
 
-    def memory(self, batch: int, length: int) -> Memory:
+    def memory(self, batch: int, length: int) -> KVMemory:
         config = self.network.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (batch, config.num_key_value_heads, length, width)
-        return Memory.empty(self.embedding, config.num_hidden_layers, shape)
+        return KVMemory.empty(self.embedding, config.num_hidden_layers, shape)
 
     @torch.no_grad()
     def hidden_in(
         self,
         window: Window,
-        memory: Memory,
+        memory: KVMemory,
         embeds: Float[Tensor, "G Q D"],
         *,
         attention_mask: Bool[Tensor, "G K"] | None = None,
         position_ids: Int[Tensor, "G K"],
         block_length: int | None = None,
     ) -> Float[Tensor, "G Q H"]:
-        from softdlm.models.layers import network_cache
+        from softdlm.models.hf_cache import network_cache
 
         pattern = attention_pattern(attention_mask, position_ids, block_length, window.queries)
         places = position_ids.gather(1, window.queries)

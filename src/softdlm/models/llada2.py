@@ -43,14 +43,14 @@ class LLaDA2(NetworkDenoiser):
     def __init__(self, network: Any, **identity: Any) -> None:
         super().__init__(network, **identity)
         if self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
-            from softdlm.models.mixture import fuse
+            from softdlm.models.moe import fuse
 
             fuse(network)
         if self.dtype == torch.float64:  # the grouped product of the default implementation stops at float32
             network.set_experts_implementation("eager")
 
     @property
-    def asks_nothing(self) -> bool:
+    def sync_free(self) -> bool:
         """A GPU groups the experts' products in bfloat16 only; for other types the host reads how many go to each."""
         return self.device.type == "cpu" or self.dtype == torch.bfloat16
 

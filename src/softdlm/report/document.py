@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from softdlm.analysis.results import rebuild
 from softdlm.errors import UsageError
+from softdlm.records.row_file import rebuild
 from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
 from softdlm.report.table import Table
 

@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterator
 from html import escape
 
+from softdlm.report.row_tables import markdown as markdown_rows
+from softdlm.report.row_tables import print_titled
 from softdlm.report.table import Cell, Column, Table
-from softdlm.report.tables import markdown as markdown_rows
-from softdlm.report.tables import print_titled
 
 NOTHING = "—"
 _LATEX = {

@@ -11,9 +11,9 @@ from softdlm.report.document import Drawing
 from softdlm.report.figures import Point
 from softdlm.report.table import Cell, Column, Row, Table, mark_best
 from softdlm.reproduce import grids
-from softdlm.reproduce.data import Cells, Data, effort, is_of, paired, verdicts
+from softdlm.reproduce.labels import INTERVAL, items_note, method_title, paper_notes, strength_note
+from softdlm.reproduce.measurements import Cells, Data, effort, is_of, paired, verdicts
 from softdlm.reproduce.study import task_title
-from softdlm.reproduce.words import INTERVAL, items_note, method_title, paper_notes, strength_note
 
 
 def accuracy(result: Result | None, base: Result | None = None, paper: float | None = None) -> Cell:

@@ -11,13 +11,13 @@ from softdlm.analysis import plans
 from softdlm.analysis.prompts import Case, encode_case, encode_cases, figure1_prompt, paper_prompts
 from softdlm.analysis.questions import Question
 from softdlm.analysis.spans import Rules
+from softdlm.evaluate import paper
 from softdlm.evaluate.cell import Decoding, Rate
 from softdlm.evaluate.executors import LocalExecutor
 from softdlm.evaluate.grid import Grid
 from softdlm.generation import GenerateOptions
 from softdlm.methods import feedback_rule
 from softdlm.models.denoiser import Denoiser
-from softdlm.recipes import paper
 from softdlm.reproduce.study import Study
 
 SOFT = ("euclidean", "slerp", "additive", "norm-mix")

@@ -11,8 +11,8 @@ from softdlm.evaluate.cell import Rate
 from softdlm.evaluate.metrics import resamples
 from softdlm.evaluate.summary import Result
 from softdlm.reproduce import grids
-from softdlm.reproduce.data import Cells, Data
 from softdlm.reproduce.evidence import Decide, Pair, Sign, Signs, more_solved, positive
+from softdlm.reproduce.measurements import Cells, Data
 from softdlm.reproduce.study import task_title
 
 

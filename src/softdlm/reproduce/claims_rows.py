@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from softdlm.reproduce.data import Data
 from softdlm.reproduce.evidence import Decide, Sign, Signs, positive
+from softdlm.reproduce.measurements import Data
 from softdlm.reproduce.mechanism import open_rows
 from softdlm.reproduce.study import task_title
 

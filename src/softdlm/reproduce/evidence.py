@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from softdlm.evaluate.metrics import Mean, holm, mcnemar
 from softdlm.evaluate.summary import Result
 from softdlm.report.document import Finding, Verdict
-from softdlm.reproduce.data import Data, paired
+from softdlm.reproduce.measurements import Data, paired
 
 LEVEL = 0.05
 LEAST = 6

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from softdlm.errors import UsageError
 from softdlm.evaluate.grid import Grid
-from softdlm.recipes.numbers import MODELS
 from softdlm.report.document import Drawing, Section
 from softdlm.report.table import Table
 from softdlm.reproduce import accuracy, grids, mechanism
-from softdlm.reproduce.data import Data
+from softdlm.reproduce.measurements import Data
+from softdlm.reproduce.paper_numbers import MODELS
 from softdlm.reproduce.study import Study, task_title
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from softdlm.report.document import Finding
 from softdlm.reproduce import claims_cells as cells
 from softdlm.reproduce import claims_rows as rows
-from softdlm.reproduce.data import Data
 from softdlm.reproduce.evidence import Decide, finding
+from softdlm.reproduce.measurements import Data
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from softdlm.analysis.agreement import summarise as summarise_agreement
 from softdlm.evaluate.metrics import Mean
 from softdlm.report.document import Drawing
 from softdlm.report.table import Cell, Column, Row, Table, mark_best
-from softdlm.reproduce.data import Data
+from softdlm.reproduce.labels import BOOTSTRAP, method_title, paper_notes
+from softdlm.reproduce.measurements import Data
 from softdlm.reproduce.study import task_title
-from softdlm.reproduce.words import BOOTSTRAP, method_title, paper_notes
 
 SHOWN = ("sequential", "vanilla", "euclidean", "slerp")
 """Methods of Figure 1 that are drawn."""

@@ -18,15 +18,15 @@ from softdlm.errors import SoftDLMError
 from softdlm.evaluate.cell import short_digest
 from softdlm.evaluate.executors import Failure, LocalExecutor
 from softdlm.evaluate.grid import Finder, Plan, join, plans
-from softdlm.evaluate.journal import MANIFEST, read_manifest, write_whole, writing
 from softdlm.evaluate.run import bar, hardware, versions
 from softdlm.evaluate.summary import Result, rows
+from softdlm.records.journal import MANIFEST, read_manifest, write_whole, writing
 from softdlm.report.document import Report
-from softdlm.report.screen import Screen
+from softdlm.report.progress import Screen
 from softdlm.reproduce.analyses import ANALYSES
-from softdlm.reproduce.data import Cells, Data, effort
 from softdlm.reproduce.experiments import Experiment
 from softdlm.reproduce.findings import findings
+from softdlm.reproduce.measurements import Cells, Data, effort
 from softdlm.reproduce.mechanism import rows_record
 from softdlm.reproduce.study import Study
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from softdlm.errors import UsageError
+from softdlm.evaluate import paper
 from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, Reading, TaskSpec
 from softdlm.models.denoiser import Strength
-from softdlm.recipes import paper
-from softdlm.recipes.numbers import BENCHMARKS as BENCHMARK_NAMES
-from softdlm.recipes.numbers import Printed
+from softdlm.reproduce.paper_numbers import BENCHMARKS as BENCHMARK_NAMES
+from softdlm.reproduce.paper_numbers import Printed
 
 STAND_INS: dict[str, paper.Domain] = {"mini-math": "math", "mini-code": "code"}
 """Built-in tasks that take the places of the benchmarks of a domain."""

@@ -13,10 +13,10 @@ from random import Random
 from typing import NamedTuple
 
 from softdlm.errors import SandboxError
-from softdlm.evaluate.sandbox import Limits, Sandbox
+from softdlm.sandbox.run import Limits, Sandbox
 from softdlm.tasks import code_parts as parts
 from softdlm.tasks.code_families import FAMILIES, Family
-from softdlm.tasks.pieces import fits
+from softdlm.tasks.pretokens import fits
 from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, Source, split_of
 
 NAME = "mini-code"

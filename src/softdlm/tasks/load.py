@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from softdlm.errors import UsageError
-from softdlm.evaluate.sandbox import Sandbox
+from softdlm.sandbox.run import Sandbox
 from softdlm.tasks import code, either_or, math
 from softdlm.tasks.task import SPLITS, Item, Source, Split, Task, draw_distinct, stream
 

@@ -6,7 +6,7 @@ from operator import add, floordiv, mul, sub
 from random import Random
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.pieces import fits
+from softdlm.tasks.pretokens import fits
 from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS
 
 LARGEST = 199

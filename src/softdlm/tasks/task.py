@@ -15,7 +15,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Generic, Literal, TypeVar
 
-from softdlm.evaluate.sandbox import Sandbox
+from softdlm.sandbox.run import Sandbox
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

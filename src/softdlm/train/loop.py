@@ -18,11 +18,11 @@ import torch
 from softdlm import __version__
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.models.load import BUILTIN, load
-from softdlm.train.data import read_tokens, stream_rows, to_device
+from softdlm.train.batches import read_tokens, stream_rows, to_device
+from softdlm.train.examples import RowMaker, Rows, Tokens
 from softdlm.train.export import CARD, export, write_json
 from softdlm.train.loss import arguments, network_loss, noise
 from softdlm.train.recipe import Recipe
-from softdlm.train.rows import RowMaker, Rows, Tokens
 from softdlm.train.student import STATE, Progress, Student
 from softdlm.train.validate import validate
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from softdlm.models.denoiser import attention_pattern
-from softdlm.train.data import Batch
+from softdlm.train.batches import Batch
 
 LEAST = 1e-3
 """Smallest masking probability; it bounds the weight 1 / p."""

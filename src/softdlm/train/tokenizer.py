@@ -1,6 +1,6 @@
 """The built-in tokenizer: byte-level BPE whose vocabulary is made of the words the tasks use.
 
-Text is cut into pieces (softdlm.tasks.pieces); a piece that is an entry is one token, any other is spelled
+Text is cut into pieces (softdlm.tasks.pretokens); a piece that is an entry is one token, any other is spelled
 with merges and bytes, so every text goes in and out without loss. The vocabulary is a function of the task
 generators: building it twice gives the same files.
 """
@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from softdlm.tasks import TASKS, load_task, training_stream
 from softdlm.tasks.either_or import figure1_item
-from softdlm.tasks.pieces import PATTERN, pieces
+from softdlm.tasks.pretokens import PATTERN, pieces
 
 VOCABULARY = 2048
 START, END, TURN = "<|startoftext|>", "<|endoftext|>", "<|eot_id|>"

@@ -1,0 +1,296 @@
+"""`softdlm analyze ...`: each command parses, carries out a plan, and prints its summary."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from softdlm.cli.options import (
+    Attention,
+    Device,
+    Dtype,
+    Eos,
+    EosIds,
+    Json,
+    K,
+    Lam,
+    MaskId,
+    Model,
+    OwnK,
+    OwnLam,
+    Revision,
+    load_model,
+)
+from softdlm.errors import UsageError
+
+if TYPE_CHECKING:
+    from softdlm.analysis.plans import Plan, Result
+    from softdlm.analysis.prompts import Case
+    from softdlm.analysis.questions import Question
+    from softdlm.feedback import FeedbackRule
+    from softdlm.models.denoiser import Denoiser, Strength
+
+app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on any model: one command per claim.")
+
+LINE_SECONDS = 10.0
+"""Between lines of progress where standard error is a file."""
+ALL = "vanilla,euclidean,slerp,additive,norm-mix"
+SOFT = "euclidean,slerp,additive,norm-mix"
+
+Prompts = Annotated[Path | None, typer.Option(help="Own prompts, JSON lines: prompt, a, b [masks, lead].")]
+OwnQuestions = Annotated[
+    Path | None, typer.Option("--prompts", help="Own prompts instead of tasks, JSON lines: prompt [id].")
+]
+Limit = Annotated[int | None, typer.Option(help="Only the first so many prompts; of each task, where there are tasks.")]
+RuleNames = Annotated[str, typer.Option("--rules", help="Feedback rules by name, commas between.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Prompts inside the chat template; raw text by default.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Raw text: no chat template.")]
+Rows = Annotated[int, typer.Option("--batch-size", help="Rows in a forward pass.")]
+AtOnce = Annotated[
+    int | None,
+    typer.Option("--batch-size", help="Prompts decoded at once: 16 on a GPU, one per core on a CPU by default."),
+]
+Out = Annotated[Path | None, typer.Option(help="Keep every row here, as JSON lines; an unfinished file is continued.")]
+Tasks = Annotated[str, typer.Option(help="Built-in tasks, commas between.")]
+Split = Annotated[str, typer.Option(help="Of the tasks: test, validation or train.")]
+NewTokens = Annotated[int | None, typer.Option("--max-new-tokens", "-n", help="Canvas; that of the task by default.")]
+PerStep = Annotated[int, typer.Option("--tokens-per-step", "-t", help="Tokens committed per pass.")]
+Method = Annotated[str, typer.Option(help="The feedback rule to decode with.")]
+
+
+@app.command()
+def mixtures(
+    model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = SOFT, k: K = 3,
+    lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64, revision: Revision = None, device: Device = None,
+    dtype: Dtype = None, attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None,
+    as_json: Json = False, out: Out = None,
+) -> None:  # fmt: skip
+    """Table 1: JS divergence of soft-token predictions to additive and multiplicative mixtures."""
+    from softdlm.analysis.plans import mixtures_plan
+
+    chosen = _rules(rules, k, lam)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    cases = _cases(denoiser, prompts, limit, chat)
+    _finish(denoiser, mixtures_plan(denoiser, cases, chosen, k=k, lam=lam, batch_size=batch_size), out, as_json)
+
+
+@app.command()
+def consistency(
+    model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = ALL, k: K = 3,
+    lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64, revision: Revision = None, device: Device = None,
+    dtype: Dtype = None, attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None,
+    as_json: Json = False, out: Out = None,
+) -> None:  # fmt: skip
+    """Table 4: reverse KL of the factorised prediction to the order-averaged sequential reference."""
+    from softdlm.analysis.plans import consistency_plan
+
+    chosen = _rules(rules, k, lam)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    plan = consistency_plan(denoiser, _cases(denoiser, prompts, limit, chat), chosen, batch_size=batch_size)
+    print(f"{plan.settings['qualify']} of {plan.settings['of']} prompts qualify", file=sys.stderr)
+    _finish(denoiser, plan, out, as_json)
+
+
+@app.command()
+def joint(
+    model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = ALL, k: K = 3,
+    lam: Lam = 0.3, chat: Chat = False,
+    order: Annotated[str, typer.Option(help="Of sequential decoding: average (all orders) or confidence.")] = "average",
+    batch_size: Rows = 64, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
+    out: Out = None,
+) -> None:  # fmt: skip
+    """Figure 1: the probability of every combination of two answers, in sequence, in parallel and soft."""
+    from softdlm.analysis.plans import joint_plan
+    from softdlm.analysis.prompts import encode_case, figure1_prompt
+
+    chosen = _rules(rules, k, lam)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    figure = prompts is None
+    cases = [encode_case(denoiser, figure1_prompt(), chat)] if figure else _cases(denoiser, prompts, limit, chat)
+    plan = joint_plan(denoiser, cases, chosen, order=order, batch_size=batch_size)  # type: ignore[arg-type]
+    _finish(denoiser, plan, out, as_json)
+
+
+@app.command()
+def geometry(
+    model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
+    prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
+    k: Annotated[int, typer.Option("--k", help="Candidates of Table 3.")] = 3,
+    line_k: Annotated[int, typer.Option(help="Candidates of appendix B.1.")] = 4,
+    lam: Annotated[float, typer.Option("--lam", help="Strength of appendix B.1.")] = 0.5,
+    method: Method = "slerp", tokens_per_step: PerStep = 2, eos: Eos = "allow", raw: Raw = False,
+    batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
+    out: Out = None,
+) -> None:  # fmt: skip
+    """Table 3 and appendix B.1: angles and norms at the open positions met while decoding."""
+    from softdlm.analysis.plans import geometry_plan
+
+    chosen, options = _rules(rules, line_k, lam), _options(method, tokens_per_step, eos, raw)
+    questions = _questions(tasks, split, prompts, limit, max_new_tokens)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    options = _at_own_strength(denoiser, method, options)
+    plan = geometry_plan(
+        denoiser, questions, chosen, options, k=k, line_k=line_k, batch_size=_at_once(denoiser, batch_size)
+    )
+    _finish(denoiser, plan, out, as_json)
+
+
+@app.command()
+def completions(
+    model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
+    prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = ALL,
+    k: K = 4, lam: Lam = 0.3, method: Method = "vanilla", tokens_per_step: PerStep = 1, eos: Eos = "allow",
+    raw: Raw = False, batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
+    out: Out = None,
+) -> None:  # fmt: skip
+    """Table 8: reverse KL on spans of the model's own answers."""
+    from softdlm.analysis.completions import SUPPORT
+    from softdlm.analysis.plans import completions_plan
+
+    chosen = _rules(",".join([*SUPPORT, rules]), k, lam)
+    options = _options(method, tokens_per_step, eos, raw)
+    questions = _questions(tasks, split, prompts, limit, max_new_tokens)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    options = _at_own_strength(denoiser, method, options)
+    plan = completions_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
+    _finish(denoiser, plan, out, as_json, digits=6)
+
+
+@app.command()
+def agreement(
+    model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
+    prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
+    k: OwnK = None, lam: OwnLam = None, tokens_per_step: PerStep = 4, eos: Eos = "allow", raw: Raw = False,
+    batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
+    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
+    out: Out = None,
+) -> None:  # fmt: skip
+    """How predictions settle from pass to pass, and where feedback changes the order of commits."""
+    from softdlm.analysis.plans import agreement_plan
+
+    _rules(rules, k, lam)  # what they refuse is refused before the weights are read
+    options = _options("vanilla", tokens_per_step, eos, raw)
+    questions = _questions(tasks, split, prompts, limit, max_new_tokens)
+    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    chosen = _rules(rules, k, lam, denoiser.strength)
+    plan = agreement_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
+    _finish(denoiser, plan, out, as_json)
+
+
+def _rules(names: str, k: int | None, lam: float | None, *own: Strength) -> dict[str, FeedbackRule]:
+    from softdlm.methods import feedback_rule
+
+    return {name.strip(): feedback_rule(name.strip(), k, lam, *own) for name in names.split(",")}
+
+
+def _options(method: str, tokens_per_step: int, eos: str, raw: bool) -> Any:
+    from softdlm.methods import commit_rule, feedback_rule
+
+    return {"feedback": feedback_rule(method), "commit": commit_rule(tokens_per_step), "eos": eos, "chat": not raw}
+
+
+def _at_own_strength(model: Denoiser, method: str, options: Any) -> Any:
+    from softdlm.methods import feedback_rule
+
+    return {**options, "feedback": feedback_rule(method, own=model.strength)}
+
+
+def _cases(model: Any, prompts: Path | None, limit: int | None, chat: bool) -> list[Case]:
+    from softdlm.analysis.prompts import encode_cases, paper_prompts, read_alternatives
+
+    _check_limit(limit)
+    return encode_cases(model, (paper_prompts() if prompts is None else read_alternatives(prompts))[:limit], chat)
+
+
+def _questions(
+    tasks: str, split: str, prompts: Path | None, limit: int | None, max_new_tokens: int | None
+) -> list[Question]:
+    from softdlm.analysis.questions import read_questions, task_questions
+
+    _check_limit(limit)
+    if prompts is not None:
+        return read_questions(prompts, max_new_tokens)[:limit]
+    names = [name.strip() for name in tasks.split(",")]
+    return [each for name in names for each in task_questions(name, limit, split, max_new_tokens)]
+
+
+def _at_once(model: Any, batch_size: int | None) -> int:
+    """A CPU gains nothing beyond a row per core, and with few rows each is shown and kept sooner."""
+    import torch
+
+    return batch_size if batch_size is not None else torch.get_num_threads() if model.device.type == "cpu" else 16
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit must be at least 1, not {limit}")
+
+
+def _finish(model: Any, plan: Plan[Any], out: Path | None, as_json: bool, digits: int = 4) -> None:
+    from softdlm.analysis.plans import run
+
+    result = run(model, plan, out, Progress())
+    if as_json:
+        print(json.dumps(result.record(), ensure_ascii=False, indent=2))
+        return
+    from softdlm.report.row_tables import print_rows
+
+    for title, table in tables(result).items():
+        print_rows(table, digits, title) if table else print(f"{title}: no rows")
+
+
+def tables(result: Result) -> dict[str, list[dict[str, Any]]]:
+    """What a person reads: a joint per prompt, the geometry's endpoints and soft tokens apart, else the summary."""
+    name, rows = result.settings["analysis"], [asdict(each) for each in result.summary]
+    if name == "joint":
+        return {row["prompt"]: _joint_table(row) for row in rows}
+    if name == "geometry":
+        return _geometry_tables(rows)
+    return {name: rows}
+
+
+def _joint_table(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"": method} | dict(zip(row["combinations"], values, strict=True)) | {"other": 1 - sum(values)}
+        for method, values in row["probability"].items()
+    ]
+
+
+def _geometry_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    by_rule = ("angle_share", "norm_ratio", "below_both")
+    ends, soft = [], []
+    for row in rows:
+        shape, head = row.pop("shape"), dict(row)
+        ends.append(head | {key: value for key, value in shape.items() if key not in by_rule})
+        soft += [head | {"rule": rule} | {key: shape[key][rule] for key in by_rule} for rule in shape["norm_ratio"]]
+    return {"candidates, aggregate and [MASK]": ends, "soft tokens": soft}
+
+
+class Progress:
+    """A line on standard error: rewritten on a terminal, every few seconds in a file."""
+
+    def __init__(self) -> None:
+        self.started = self.shown = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        terminal, last = sys.stderr.isatty(), done == total
+        if not (terminal or last or now - self.shown >= LINE_SECONDS):
+            return
+        self.shown = now
+        text = f"{done}/{total}  {now - self.started:.0f} s"
+        print(
+            f"\r\033[K{text}" if terminal else text,
+            end="\n" if last or not terminal else "",
+            file=sys.stderr,
+            flush=True,
+        )

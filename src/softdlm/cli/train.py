@@ -1,0 +1,65 @@
+"""`softdlm train`: parses, calls the library, shows progress on standard error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="Folder for the checkpoint, its card and the metrics; new or empty.")],
+    recipe: Annotated[str, typer.Option(help="builtin (a GPU, minutes) or toy (two CPU cores, a minute).")] = "builtin",
+    seed: Annotated[int | None, typer.Option(help="Of weights, data and masks.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Length of the schedule.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Choose the steps so that training takes this long.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Another setting of the recipe, key=JSON; may be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the state in the folder.")] = False,
+    device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that make rows; by default all cores but one with a GPU, 0 on a CPU.")
+    ] = None,
+    no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile on a GPU.")] = False,
+    validation_items: Annotated[int, typer.Option(help="Held-out items per task to decode at the end.")] = 64,
+    save_seconds: Annotated[float, typer.Option(help="Between saved states.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+) -> None:
+    """Train a masked diffusion language model on the built-in tasks."""
+    from softdlm.models.load import find_device
+    from softdlm.report.progress import Screen
+    from softdlm.train.batches import default_workers
+    from softdlm.train.loop import Run
+    from softdlm.train.loop import train as run_training
+    from softdlm.train.recipe import find_recipe
+
+    named = [f"{key}={value}" for key, value in (("seed", seed), ("steps", steps)) if value is not None]
+    chosen = find_recipe(recipe, [*named, *(settings or ())])
+    place = find_device(device)
+    run = Run(
+        out=out,
+        device=place,
+        workers=default_workers(place) if workers is None else workers,
+        compile=not no_compile,
+        minutes=minutes,
+        resume=resume,
+        save_seconds=save_seconds,
+        validation_items=validation_items,
+    )
+    screen = Screen()
+    card = run_training(
+        chosen, run, screen.say, lambda now: screen.show(progress(now), last=now["step"] == now["steps"])
+    )
+    if as_json:
+        print(json.dumps(card, ensure_ascii=False, indent=2))
+        return
+    screen.say(f"loss {card['final_loss']:.4f} after {card['steps']} steps, {card['minutes']} minutes")
+    print(out)
+
+
+def progress(metrics: dict[str, Any]) -> str:
+    line = "step {step}/{steps}  loss {loss:.4f}  {items_per_second:,.0f} rows/s  {seconds_left:.0f} s left"
+    return line.format(**metrics)

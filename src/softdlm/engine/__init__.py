@@ -1,0 +1,1 @@
+"""How passes are run: one pass of a given shape, slots, a queue of requests, captured graphs."""

@@ -1,0 +1,45 @@
+"""Which engine runs a decode."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from typing import Any, Literal, get_args
+
+from softdlm.decode import EngineKind, Plan
+from softdlm.errors import UsageError
+
+
+def choose(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
+    """The engine that was asked for, checked; by itself the static one on a GPU, where it is known to fit."""
+    if engine not in ("auto", *get_args(EngineKind)):
+        raise UsageError(f"engine must be one of auto, {', '.join(get_args(EngineKind))}, not {engine!r}")
+    if engine == "auto":
+        fits = plan.model.device.type == "cuda" and obstacle(plan) is None
+        known = _ours(plan.commit) and _ours(plan.feedback)
+        return "static" if fits and known and plan.blocks.attention is None else "dynamic"
+    if engine != "dynamic":
+        check_static(plan)
+    return engine
+
+
+def check_static(plan: Plan) -> None:
+    reason = obstacle(plan)
+    if reason:
+        raise UsageError(f"the static engine cannot do this: {reason}; take engine='dynamic'")
+
+
+def obstacle(plan: Plan) -> str | None:
+    """Why passes of fixed shape cannot do this decode."""
+    if plan.draw is not None:
+        return f"temperature {plan.sampling.temperature} draws numbers on the host in each pass"
+    if plan.caching.kind and plan.blocks.attention:
+        return f"cache {plan.caching.kind!r} under block-causal attention"
+    if not plan.model.sync_free:
+        return f"{plan.model.source.name} may ask the device for values"
+    return None
+
+
+def _ours(rule: Any) -> bool:
+    """Whether a rule, with those inside it, is of this package: of others nobody knows whether they ask the device."""
+    inside = [value for value in vars(rule).values() if callable(value)] if is_dataclass(rule) else []
+    return type(rule).__module__.startswith("softdlm.") and all(map(_ours, inside))

@@ -1,0 +1,63 @@
+"""What an answer depends on, as data: the key of every cache and the record of every result."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from softdlm.evaluate.harness_settings import Settings
+
+
+def request_number(*parts: str) -> int:
+    """The number that a request's draws depend on: a function of its text, not of its place in a run."""
+    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=6).digest(), "big")
+
+
+def protocol(settings: Settings) -> dict[str, Any]:
+    """Everything that an answer depends on, apart from its own request; batches do not count."""
+    import torch
+    import transformers
+
+    from softdlm import __version__
+    from softdlm.models.load import find_device, find_dtype
+
+    place = find_device(settings.device)
+    words = {name: value for name, value in dataclasses.asdict(settings).items() if name != "batch_size"}
+    return {
+        **words,
+        "device": place.type,
+        "dtype": str(find_dtype(settings.dtype, place)),
+        "weights": weights_identity(settings.pretrained, settings.revision),
+        "softdlm": __version__,
+        "code": code_digest(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=list).encode()).hexdigest()
+
+
+def weights_identity(model: str, revision: str | None) -> str:
+    """The hub's commit, or a digest of a folder's weights, configuration and tokenizer."""
+    from softdlm.models.load import find_checkpoint
+    from softdlm.models.weights import digest as folder_digest
+
+    found = find_checkpoint(model, revision=revision)
+    return str(found.source.revision) if found.from_hub else folder_digest(found.folder)
+
+
+@cache
+def code_digest() -> str:
+    """Of every module of this package: a change of code never meets the answers of the code before it."""
+    root = Path(__file__).parents[1]
+    total = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        total.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()

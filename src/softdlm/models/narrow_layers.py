@@ -1,0 +1,91 @@
+"""Layers of Llama's and Qwen2's kind on the kernels for few rows. Importing this imports transformers and Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+
+from softdlm.kernels import few_rows
+from softdlm.kernels.split_kv_attention import attend
+from softdlm.kernels.tiles import LEAST, side
+from softdlm.models.hf_cache import WindowLayer
+
+ENOUGH = 64
+"""Programs of a product from which on these kernels pay. Dream-7B's layers make 36 and 56: with 33 rows one took 181 us
+and compiled 162. LLaDA-8B's make 96 and 64: with 32 rows 137, compiled 152 (one H200, benchmarks/layers.py)."""
+
+
+class NarrowLayer:
+    """A decoder layer whose maps are joined, for cached steps of few rows.
+
+    What it returns is the stock layer's; what `following` needs besides is left with it and taken up by its next call.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        self.attention, self.mlp = layer.self_attn, layer.mlp
+        self.before, self.after = (
+            few_rows.Norm(norm.weight, norm.variance_epsilon)
+            for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+        )
+        self.following: NarrowLayer | None = None
+        self.ready: tuple[Tensor, few_rows.Rows] | None = None
+        self.counts: dict[int, Tensor] = {}
+
+    def fits(self, hidden: Float[Tensor, "B Q D"], kept: WindowLayer | None, pattern: Tensor | None) -> bool:
+        """Few rows, which see all that is kept, and of which some keys are old."""
+        if kept is None or pattern is not None or hidden.shape[0] * hidden.shape[1] > few_rows.MOST:
+            return False
+        window, keys = kept.window, kept.stored[0]
+        return window.written is not None and (len(window.rows), len(window.keys)) == (keys.shape[0], keys.shape[2])
+
+    def __call__(
+        self, hidden: Float[Tensor, "B Q D"], kept: WindowLayer, turn: tuple[Tensor, Tensor]
+    ) -> Float[Tensor, "B Q D"]:
+        window, (keys, values), rows = kept.window, kept.stored, self.rows(hidden)
+        assert window.written is not None
+        maps = self.attention.q_proj.joined
+        queries = few_rows.project(rows, maps.weight, maps.bias, turn, keys, values, window.columns, window.written)
+        count = self.count(len(keys) * queries.shape[1], hidden.device)
+        seen = attend(queries, keys, values, self.attention.scaling, count)
+        rows = few_rows.add(seen, self.attention.o_proj.weight, rows, self.after)
+        inner = few_rows.gate(rows, self.mlp.gate_proj.joined.weight)
+        following = self.following or self
+        rows = few_rows.add(inner, self.mlp.down_proj.weight, rows, following.before)
+        made = rows.x.view_as(hidden)
+        following.ready = None if following is self else (made, rows)
+        return made
+
+    def rows(self, hidden: Float[Tensor, "B Q D"]) -> few_rows.Rows:
+        """Those left by the layer before, if these are they."""
+        ready, self.ready = self.ready, None
+        if ready is not None and ready[0] is hidden:
+            return ready[1]
+        return few_rows.prepare(hidden.reshape(-1, hidden.shape[-1]).contiguous(), self.before)
+
+    def count(self, size: int, device: torch.device) -> Tensor:
+        """Made once: a captured pass must find it where it was."""
+        if size not in self.counts:
+            self.counts[size] = torch.zeros(size, dtype=torch.int32, device=device)
+        return self.counts[size]
+
+
+def narrowed(layer: Any) -> NarrowLayer | None:
+    """For a layer that the kernels can do: of a known kind, in bfloat16, its sizes made of tiles."""
+    if type(layer) not in (LlamaDecoderLayer, Qwen2DecoderLayer):
+        return None
+    weights = [layer.mlp.down_proj.weight, layer.self_attn.o_proj.weight]
+    maps: list[Any] = [getattr(part, "joined", None) for part in (layer.self_attn.q_proj, layer.mlp.gate_proj)]
+    biased = any(each.bias is not None for each in (layer.mlp.down_proj, layer.self_attn.o_proj))
+    head = layer.self_attn.head_dim
+    if None in maps or maps[1].bias is not None or biased or head & (head - 1) or not 32 <= head <= 128:
+        return None
+    sizes = [size for weight in weights for size in weight.shape]
+    if weights[0].dtype != torch.bfloat16 or any(side(LEAST, size) < LEAST for size in sizes):
+        return None
+    programs = len(maps[0].weight) // head, len(weights[0]) // few_rows.ADD.outputs
+    return NarrowLayer(layer) if min(programs) >= ENOUGH else None

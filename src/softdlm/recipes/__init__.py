@@ -1,1 +1,0 @@
-"""Published settings as functions."""

@@ -1,0 +1,1 @@
+"""Everything that is kept on disk: canonical JSON, digests, atomic files, journals."""

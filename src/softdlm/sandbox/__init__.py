@@ -1,0 +1,1 @@
+"""Where generated programs run."""

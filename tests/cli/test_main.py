@@ -1,0 +1,181 @@
+"""The command line as a person meets it: a real process in most tests, its output, its exit code."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softdlm import Trace
+from softdlm.cli.main import main
+from tests.conftest import DATA, FAMILIES
+from tests.tokenizers import checkpoint
+
+
+def run(*words: str, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "softdlm", *words],
+        capture_output=True,
+        text=True,
+        input=stdin if stdin is not None else "",
+        env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "COLUMNS": "100", **env},
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("checkpoints")
+    return {family: str(checkpoint(root / family, family)) for family in FAMILIES}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generate_as_json(folders: dict[str, str], family: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    done = run(
+        "generate", "the cat", "-m", folders[family], "-n", "12", "-t", "3", "--json", "--trace", str(trace),
+        "--block-length", "8", "--cache", "dual", "--refresh", "2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["forwards"] >= 1
+    assert answer["tokens_per_forward"] == pytest.approx(len(answer["ids"]) / answer["forwards"], abs=1e-4)
+    assert "Slerp(k=3, lam=0.3" in answer["options"]["feedback"]
+    assert (answer["options"]["cache"], answer["options"]["refresh"]) == ("dual", "2")
+    saved = Trace.load(trace)
+    assert len(saved.passes) == answer["forwards"]
+    assert saved.replay()[: len(answer["ids"])] == answer["ids"]
+
+
+def test_generate_prints_the_text_and_says_the_rest_on_stderr(folders: dict[str, str]) -> None:
+    done = run("generate", "-", "-m", folders["dream"], "-n", "8", "--method", "vanilla", stdin="the cat\n")
+    assert done.returncode == 0, done.stderr
+    same = json.loads(
+        run("generate", "the cat", "-m", folders["dream"], "-n", "8", "--method", "vanilla", "--json").stdout
+    )
+    assert done.stdout == same["text"] + "\n"
+    assert "passes" in done.stderr
+
+
+def test_ids_need_no_tokenizer() -> None:
+    done = run(
+        "generate", "5, 6 7", "--ids", "-m", str(DATA / "llada2"), "--mask-id", "155", "-n", "6", "--eos-ids", "152"
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(0 <= int(token) < 160 for token in done.stdout.split())
+
+
+def test_watch_shows_the_canvas(folders: dict[str, str]) -> None:
+    done = run("generate", "the cat", "-m", folders["llada"], "-n", "8", "-t", "4", "--watch", "--pause", "0")
+    assert done.returncode == 0, done.stderr
+    assert "pass 2" in done.stderr
+    assert "0 open" in done.stderr
+
+
+def test_compare_puts_methods_side_by_side(folders: dict[str, str]) -> None:
+    done = run("compare", "the cat", "-m", folders["llada"], "-n", "16", "-t", "4", "--eos", "forbid")
+    assert done.returncode == 0, done.stderr
+    for word in ("vanilla", "euclidean", "slerp", "passes", "differs from the first at"):
+        assert word in done.stdout
+    wide = run("compare", "the cat", "-m", folders["llada"], "-n", "16", "-t", "4", COLUMNS="140").stdout
+    assert any("vanilla" in line and "slerp" in line for line in wide.splitlines())
+    rows = json.loads(
+        run("compare", "the cat", "-m", folders["llada"], "-n", "16", "-t", "4", "--eos", "forbid", "--json").stdout
+    )["methods"]
+    assert [row["method"] for row in rows] == ["vanilla", "euclidean", "slerp"]
+    assert rows[0]["differs_at"] == []
+    first = rows[0]["ids"]
+    for row in rows[1:]:
+        assert row["differs_at"] == [i for i, (a, b) in enumerate(zip(first, row["ids"], strict=True)) if a != b]
+
+
+def test_models_and_doctor() -> None:
+    names = [row["model"] for row in json.loads(run("models", "--json").stdout)]
+    assert "GSAI-ML/LLaDA-8B-Instruct" in names
+    assert all(name in run("models").stdout for name in names)
+    report: dict[str, Any] = json.loads(run("doctor", "--json").stdout)
+    assert {"python", "torch", "transformers", "CPU cores"} <= set(report["machine"])
+    assert [row["model"] for row in report["models"]] == names
+    assert "torch" in run("doctor").stdout
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["generate", "x", "-m", "nowhere"], "no such folder: nowhere"),
+        (["generate", "x", "-m", "LLADA", "--lam", "2"], "lam must lie in [0, 1], not 2.0"),
+        (["generate", "x", "-m", "LLADA", "--k", "0"], "k must be at least 1, not 0"),
+        (["generate", "x", "-m", "LLADA", "-n", "0"], "max_new_tokens must be at least 1, not 0"),
+        (["generate", "x", "-m", "LLADA", "--block-length", "0"], "block_length must be at least 1"),
+        (["generate", "x", "-m", "LLADA", "--eos", "never"], "eos must be one of allow, last, forbid, not 'never'"),
+        (["generate", "x", "-m", "LLADA", "--method", "magic"], "unknown method 'magic'; known are vanilla"),
+        (["generate", "x", "-m", "LLADA", "-t", "2", "--threshold", "0.9"], "exclude each other"),
+        (["generate", "a <|mdm_mask|> b", "-m", "LLADA"], "holds the mask token (id 187)"),
+        (["generate", "a b", "--ids", "-m", "LLADA"], "--ids needs whole numbers, not 'a b'"),
+        (["generate", "", "--raw", "-m", "DREAM"], "an empty prompt"),
+        (["generate", "hello", "-m", str(DATA / "llada")], "has no tokenizer: give token ids"),
+        (["generate", "x", "-m", "LLADA", "-n", "5000"], "the model's context is 4096"),
+        (["compare", "x", "-m", "LLADA", "--methods", "vanilla,magic"], "unknown method 'magic'"),
+        (["compare", "x", "-m", "LLADA", "--cache", "suffix"], "cache must be one of prefix, dual, or None"),
+        (["generate", "x", "-m", "LLADA", "--refresh", "2"], "refresh 2 is of a cache: give cache as well"),
+        (["compare", "x", "-m", "LLADA", "--renew", "2"], "renew 2 is of a cache: give cache as well"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(
+    folders: dict[str, str],
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Without a process for each, which spends seconds on imports; the next test has one."""
+    trace = tmp_path / "trace.json"
+    words = [{"LLADA": folders["llada"], "DREAM": folders["dream"]}.get(word, word) for word in words]
+    extra = ["--trace", str(trace)] if words[0] == "generate" else []
+    monkeypatch.setattr(sys, "argv", ["softdlm", *words, *extra])
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert ended.value.code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert not trace.exists()
+
+
+def test_a_trace_that_cannot_be_written_is_said_before_the_work(folders: dict[str, str], tmp_path: Path) -> None:
+    done = run("generate", "x", "-m", folders["llada"], "--trace", str(tmp_path / "no" / "trace.json"))
+    assert done.returncode == 2
+    assert "does not exist" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_unknown_options_exit_2() -> None:
+    assert run("generate", "--lamda", "0.3").returncode == 2
+
+
+def test_no_color_is_honoured(folders: dict[str, str]) -> None:
+    words = ("compare", "the cat", "-m", folders["llada"], "-n", "16", "-t", "4")
+    assert "\x1b[" in run(*words, FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in run(*words, FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_help_starts_fast_and_loads_nothing_heavy() -> None:
+    """Within a second of Python's own start plus typer's."""
+
+    def best(*command: str) -> float:
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *command], capture_output=True, check=True)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert best("-m", "softdlm", "--help") < best("-c", "import typer, rich.console") + 1

@@ -1,0 +1,88 @@
+"""Rows on disk: stopped anywhere, continued, never mixed with another measurement."""
+
+import copy
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import softdlm
+from softdlm.analysis import agreement, plans
+from softdlm.analysis.plans import Plan, run
+from softdlm.analysis.questions import Question
+from softdlm.errors import UsageError
+from softdlm.feedback import FeedbackRule
+from softdlm.records import row_file as results
+from tests.analysis import exact
+from tests.conftest import tiny
+
+RULES: dict[str, FeedbackRule] = {"slerp": softdlm.Slerp(2, 0.3)}
+QUESTIONS = [Question("t", str(index), [5, 8, 13 + index], 6) for index in range(3)]
+
+
+def plan(rules: dict[str, FeedbackRule] = RULES) -> Plan[agreement.Row]:
+    return plans.agreement_plan(tiny("llada"), QUESTIONS, rules, {"commit": softdlm.TopN(2)}, batch_size=2)
+
+
+def test_a_run_is_the_same_whether_or_not_it_was_stopped(tmp_path: Path) -> None:
+    whole, file = run(tiny("llada"), plan()), tmp_path / "rows.jsonl"
+    assert [row.item for row in whole.rows] == ["0", "1", "2"]
+
+    def stop(done: int, total: int) -> None:
+        assert total == 3
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny("llada"), plan(), file, stop)
+    with file.open("a") as torn:
+        torn.write('{"task": "t", "item"')
+    done: list[int] = []
+    again = run(tiny("llada"), plan(), file, lambda count, _: done.append(count))
+    assert done == [3]
+    assert again.rows == whole.rows
+    assert again.summary == whole.summary
+    head, rows = results.read(file)
+    assert head["settings"] == json.loads(json.dumps(whole.settings))
+    assert rows == [dataclasses.asdict(row) for row in whole.rows]
+    assert json.loads(json.dumps(whole.record()))["rows"] == rows
+
+
+def test_a_finished_file_is_read_and_not_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    first = run(tiny("llada"), plan(), file)
+    text = file.read_text()
+    assert run(tiny("llada"), plan(), file, lambda *_: pytest.fail("measured")).rows == first.rows
+    assert file.read_text() == text
+
+
+def test_other_settings_do_not_join_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    run(tiny("llada"), plan(), file)
+    text = file.read_text()
+    with pytest.raises(UsageError, match="was measured with another rules: choose another --out"):
+        run(tiny("llada"), plan({"slerp": softdlm.Slerp(2, 0.4)}), file)
+    other = copy.copy(tiny("llada"))
+    other.embedding = other.embedding + 1e-3
+    retrained = plans.agreement_plan(other, QUESTIONS, RULES, {"commit": softdlm.TopN(2)})
+    with pytest.raises(UsageError, match="was measured with another mask_embedding: choose"):
+        run(other, retrained, file)
+    assert file.read_text() == text
+
+
+def test_files_of_something_else_are_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.jsonl"
+    file.write_text('{"mine": 1}\n')
+    with pytest.raises(UsageError, match="is not a file of rows"):
+        run(tiny("llada"), plan(), file)
+    assert file.read_text() == '{"mine": 1}\n'
+    with pytest.raises(UsageError, match="does not exist"):
+        run(tiny("llada"), plan(), tmp_path / "no" / "rows.jsonl")
+
+
+def test_table_4_counts_the_prompts_that_qualify() -> None:
+    fits = exact.network_case("llada")
+    does_not = dataclasses.replace(fits, a=fits.a[:-1])
+    made = run(tiny("llada"), plans.consistency_plan(tiny("llada"), [fits, does_not, fits], RULES))
+    assert (made.settings["qualify"], made.settings["of"], len(made.rows)) == (2, 3, 2)

@@ -1,0 +1,195 @@
+"""Hostile programs are contained with the right verdict and in time, on every back end that works here."""
+
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softdlm.sandbox.run import Outcome, Sandbox
+from tests.evaluate.sandboxes import BACKENDS, JAILS, alive, tried
+from tests.sandbox.escapes import ESCAPES
+from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS, Hostile
+
+PROMISED = [(backend, hostile) for backend in BACKENDS for hostile in (*ACCIDENTS, *REFUSALS, *CHEATS)]
+PROMISED += [(backend, hostile) for backend in JAILS for hostile in ESCAPES]
+GOOD, CHECK = "def f(x):\n    return x + 1\n", "assert f(1) == 2\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """What must not be reached: a secret in the environment, files, and sockets nobody may come to."""
+    secret = secrets.token_hex(8)
+    monkeypatch.setenv("SOFTDLM_SECRET", secret)
+    host_file = tmp_path / "file"
+    host_file.write_text(secret)
+    tmp_path.chmod(0o777)
+    with (
+        tempfile.NamedTemporaryFile(dir=Path.home(), prefix=".softdlm-test-") as home_file,
+        closing(socket.create_server(("127.0.0.1", 0))) as listener,
+        closing(socket.socket(socket.AF_UNIX)) as abstract,
+    ):
+        if sys.platform == "linux":
+            abstract.bind(f"\0s{secret}")
+            abstract.listen()
+        yield {
+            "secret": secret,
+            "port": str(listener.getsockname()[1]),
+            "home_file": home_file.name,
+            "host_file": str(host_file),
+            "host_folder": str(tmp_path),
+        }
+        for server in (listener, abstract) if sys.platform == "linux" else (listener,):
+            server.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                server.accept()
+        assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def timed(sandbox: Sandbox, program: str, checks: str = "") -> tuple[Outcome, float]:
+    start = time.monotonic()
+    outcome = sandbox.run(program, checks)
+    return outcome, time.monotonic() - start
+
+
+@pytest.mark.parametrize(("backend", "hostile"), PROMISED, ids=lambda it: getattr(it, "name", it))
+def test_hostile_programs_are_contained(backend: str, hostile: Hostile, world: dict[str, str]) -> None:
+    """Only those that must run into their deadline get a short one: a busy machine must not make failures late."""
+    sandbox = tried(backend, seconds=1.0 if hostile.verdict == "timeout" else 10.0)
+    program = hostile.program.format(**world) if hostile in ESCAPES else hostile.program
+    outcome, seconds = timed(sandbox, program, hostile.checks)
+    assert outcome.verdict == hostile.verdict, outcome
+    assert re.search(hostile.reason, outcome.detail), outcome
+    assert seconds < sandbox.limits.seconds + 1
+    assert len(outcome.detail) <= 300
+    assert outcome.detail.isprintable()
+    assert alive(str(sandbox.limits.memory_bytes)) == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_passes_only_when_all_checks_ran(backend: str) -> None:
+    sandbox = tried(backend)
+    assert sandbox.run(GOOD, CHECK).passed
+    assert sandbox.run(GOOD).passed
+    assert sandbox.run(GOOD, CHECK + "assert f(1) == 3\n").detail == "checks, line 2: AssertionError:"
+    assert sandbox.run("def f(x):\n    return x\n", CHECK).verdict == "failed"
+    assert sandbox.run("def f(x:", CHECK).detail == "SyntaxError: '(' was never closed (program, line 1)"
+
+
+HONEST = {
+    "noise": "import sys\nprint('x' * 10**6)\nprint('y', file=sys.stderr)",
+    "umlauts": "grüße = 'ß' * 3\nassert len(grüße.encode()) == 6",
+    "a long source": "x = 0\n" + "x += 1\n" * 30_000 + "assert x == 30_000",
+    "a real module": "from __future__ import annotations\nimport dataclasses, pickle\n"
+    "@dataclasses.dataclass\nclass A:\n    x: int\nassert pickle.loads(pickle.dumps(A(1))) == A(1)",
+    "not the main program": "assert __name__ != '__main__'",
+    "many imports": "import asyncio, collections, datetime, decimal, fractions, functools, heapq, statistics, typing",
+    "no site packages": "import importlib.util\nassert importlib.util.find_spec('torch') is None",
+    "no import from the working folder": "import sys\nassert '' not in sys.path and '.' not in sys.path",
+}
+HONEST_IN_JAIL = {
+    "scratch files": "open('a', 'w').write('b')\nassert open('/tmp/a').read() == 'b'",
+    "a fresh scratch folder": "import os\nassert os.listdir('/tmp') == []",
+    "threads": "import threading\nt = threading.Thread(target=print)\nt.start()\nt.join()",
+    "processes": "import multiprocessing\nwith multiprocessing.get_context('fork').Pool(2) as pool:\n"
+    "    assert pool.map(abs, [-1, -2]) == [1, 2]",
+    "commands": "import subprocess\nassert subprocess.run(['echo', '1'], capture_output=True).stdout == b'1\\n'",
+    "a child that leaves by itself": "import os, sys\npid = os.fork()\nif not pid: sys.exit(3)\nos.waitpid(pid, 0)",
+    "a child that fails the checks": "import os\npid = os.fork()\nif not pid: assert False\nos.waitpid(pid, 0)",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_honest_programs_pass(backend: str, name: str) -> None:
+    outcome = tried(backend, seconds=10.0).run(HONEST[name])
+    assert outcome.passed, outcome
+
+
+@pytest.mark.parametrize("name", HONEST_IN_JAIL)
+@pytest.mark.parametrize("backend", JAILS)
+def test_honest_programs_pass_in_a_jail(backend: str, name: str) -> None:
+    outcome = tried(backend, seconds=10.0).run(HONEST_IN_JAIL[name])
+    assert outcome.passed, outcome
+
+
+def test_a_limited_process_starts_and_writes_nothing() -> None:
+    sandbox = tried("subprocess")
+    assert "BlockingIOError" in sandbox.run("import os\nif os.fork() == 0: os._exit(0)").detail
+    assert "can't start new thread" in sandbox.run("import threading\nthreading.Thread(target=print).start()").detail
+    assert "File too large" in sandbox.run("with open('new', 'w') as file: file.write('x')").detail
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_verdicts_do_not_depend_on_a_hash_seed(backend: str) -> None:
+    sandbox = tried(backend)
+    details = {sandbox.run("raise ValueError(hash('softdlm'))").detail for _ in range(3)}
+    assert len(details) == 1
+
+
+def marked_sleep() -> tuple[str, str]:
+    """A program that becomes a `sleep` with a mark of its own, and the mark."""
+    mark = str(10**9 + secrets.randbelow(10**9))
+    return f"import os, time\nos.execv('/bin/sleep', ['sleep', '{mark}'])", f"sleep\0{mark}"
+
+
+@pytest.mark.parametrize("ending", ["pass", "os._exit(0)"])
+@pytest.mark.parametrize("backend", JAILS)
+def test_a_daemon_does_not_outlive_its_run(backend: str, ending: str) -> None:
+    sleep, mark = marked_sleep()
+    daemon = f"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: exec({sleep!r})
+    os._exit(0)
+while b'sleep' not in b''.join(open(f'/proc/{{p}}/cmdline', 'rb').read(5) for p in os.listdir('/proc') if p.isdigit()):
+    time.sleep(0.01)
+{ending}
+"""
+    outcome, seconds = timed(tried(backend, seconds=10.0), daemon)
+    assert outcome.verdict == ("passed" if ending == "pass" else "failed"), outcome
+    assert seconds < 2
+    assert alive(mark) == []
+
+
+@pytest.mark.parametrize("backend", JAILS)
+def test_the_tree_ends_with_the_process_that_started_it(backend: str) -> None:
+    sandbox, (sleep, mark) = tried(backend, seconds=60.0), marked_sleep()
+    code = f"from softdlm.sandbox.run import *\n{sandbox!r}.run({sleep!r})"
+    with subprocess.Popen([sys.executable, "-c", code]) as owner:
+        wait_until(lambda: len(alive(mark)) > 0)
+        owner.send_signal(signal.SIGKILL)
+    wait_until(lambda: alive(mark) == [])
+
+
+def wait_until(holds: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outcomes_come_in_order_and_at_fifteen_a_second(backend: str) -> None:
+    """The best of three batches: other tests share the two cores."""
+    sandbox = tried(backend, seconds=10.0)
+    programs = [(f"x = {n}", f"assert x % 5, {n}") for n in range(30)]
+    rates = []
+    for _ in range(3):
+        start = time.monotonic()
+        outcomes = sandbox.run_all(programs, workers=2)
+        rates.append(len(outcomes) / (time.monotonic() - start))
+        assert [outcome.passed for outcome in outcomes] == [n % 5 != 0 for n in range(30)]
+        assert [outcome.detail.split()[-1] for outcome in outcomes[::5]] == [str(n) for n in range(0, 30, 5)]
+    assert max(rates) >= 15
+    assert sandbox.run_all([]) == []
