@@ -129,10 +129,6 @@ class Case:
                 weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in layers]
                 calls = [partial(few_rows.add, y, weight, rows, norm, layout) for weight in weights]
                 yield f"add {part}", layout, calls
-                    f"add {part}",
-                    layout,
-                    [partial(few_rows.add, y, weight, rows, norm, layout) for weight in weights],
-                )
 
 
 def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
