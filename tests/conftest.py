@@ -41,6 +41,14 @@ def tiny(family: str, dtype: torch.dtype = torch.float32, attention: Any = "auto
     return softdlm.load(DATA / family, dtype=dtype, device=DEVICE, attention=attention, **IDS[family])
 
 
+def plan_of(model: Any, **fields: Any) -> Any:
+    """A Decoding of these fields bound to the model, as `denoise` binds it."""
+    from softdlm.decoding import settle
+    from softdlm.engine.plan import Plan
+
+    return Plan.of(model, settle(model, None, {"early_finish": False, **fields}))
+
+
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """Switch the test run's type checking off, to see what a user without it sees."""

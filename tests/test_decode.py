@@ -25,7 +25,7 @@ from softdlm import (
     TopN,
     UsageError,
 )
-from softdlm.decode import eos_reached
+from softdlm.engine.plan import eos_reached
 from softdlm.models.toy import JointDenoiser, harry_potter
 from tests.conftest import FAMILIES, tiny
 from tests.strategies import generator

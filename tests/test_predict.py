@@ -131,17 +131,17 @@ def test_draws_follow_the_distribution() -> None:
 def test_numbers_depend_on_seed_request_pass_and_position_only() -> None:
     short = Canvas.pack([[1, 2]], [6], MASK_ID, 0)
     batch = Canvas.pack([[1, 2], [1, 2, 3]], [6, 30], MASK_ID, 0)
-    alone = uniforms(7, [4], [2], short)
-    together = uniforms(7, [4, 5], [2, 2], batch)
+    alone = uniforms([7] * 2, [4], [2], short)
+    together = uniforms([7] * 2, [4, 5], [2, 2], batch)
     assert torch.equal(together[0, :6], alone[0])
-    assert torch.equal(uniforms(7, [5, 4], [2, 2], Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0))[1, :6], alone[0])
+    assert torch.equal(uniforms([7] * 2, [5, 4], [2, 2], Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0))[1, :6], alone[0])
     for other in [(8, [4], [2]), (7, [3], [2]), (7, [4], [1])]:
         assert not torch.equal(uniforms(*other, short), alone)
 
 
 def test_mean_is_the_expected_embedding() -> None:
     logits, table = random_logits(1, ROWS, 2.0).double(), torch.randn(VOCABULARY, 5, dtype=torch.float64)
-    mean = reduce_logits(logits, Sampling(mask_id=MASK_ID, forbid=(2,), needs_mean=True), table=table).mean
+    mean = reduce_logits(logits, Sampling(mask_id=MASK_ID, forbid=(2,), needs=frozenset({"mean"})), table=table).mean
     p = logits.softmax(-1)
     p[:, [MASK_ID, 2]] = 0
     assert mean is not None
@@ -151,7 +151,7 @@ def test_mean_is_the_expected_embedding() -> None:
 def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("llada")
     hidden = torch.randn(9, 64)
-    sampling = Sampling(mask_id=model.mask_id, k=3, needs_mean=True)
+    sampling = Sampling(mask_id=model.mask_id, k=3, needs=frozenset({"mean"}))
     whole = reduce_hidden(model, hidden, sampling)
     monkeypatch.setattr("softdlm.predict._CHUNK_ELEMENTS", 2 * len(model.embedding))
     parts = reduce_hidden(model, hidden, sampling)

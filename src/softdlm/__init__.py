@@ -7,8 +7,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from softdlm import tasks
+    from softdlm.cache import Dual, Prefix
     from softdlm.commit import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN
     from softdlm.decode import denoise
+    from softdlm.decoding import Decoding
     from softdlm.engine.answer import Generation
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 # public name -> module; resolved on first use, so that `import softdlm` stays light
 _HOMES = {
+    **dict.fromkeys(["Prefix", "Dual"], "softdlm.cache"),
     **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound", "LeadIn"], "softdlm.commit"),
     **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix"], "softdlm.feedback"),
     **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),
@@ -27,6 +30,7 @@ _HOMES = {
         ["SoftDLMError", "UsageError", "CheckpointError", "TokenizerError", "PromptError", "ResultsError"],
         "softdlm.errors",
     ),
+    "Decoding": "softdlm.decoding",
     "Denoiser": "softdlm.models.denoiser",
     "Generation": "softdlm.engine.answer",
     "Trace": "softdlm.trace",

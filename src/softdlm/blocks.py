@@ -72,7 +72,7 @@ class Clock:
         pairs = zip(vars(self).values(), vars(before).values(), strict=True)
         return Clock(*(torch.where(rows, now, then) for now, then in pairs))
 
-    def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"]) -> Context:
+    def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"], soft: Bool[Tensor, "B L"]) -> Context:
         def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
             return where.sum(1, keepdim=True)
 
@@ -82,6 +82,8 @@ class Clock:
             per_row(block.inside),
             per_row(canvas.free & block.inside),
             per_row(active),
+            torch.arange(canvas.ids.shape[1], device=canvas.ids.device) - first(canvas.free),
+            soft,
         )
 
 

@@ -15,7 +15,7 @@ predicted it. So with `refresh=1` a decode is what it is without a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -25,8 +25,43 @@ from softdlm.blocks import Block, Blocks, Clock, first
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.kv_memory import KVMemory, Window
+from softdlm.registry import named
 
-CacheKind = Literal["prefix", "dual"]
+
+@dataclass(frozen=True)
+class CachePolicy:
+    """When everything is computed anew: every `refresh` passes of a block, or at every `renew`-th block's start."""
+
+    refresh: int | None = None
+    renew: int = 1
+    kind: ClassVar[Literal["prefix", "dual"]]
+
+    def __post_init__(self) -> None:
+        if self.refresh is not None and self.refresh < 1:
+            raise UsageError(f"refresh must be at least 1 pass, not {self.refresh}; leave it out for each block start")
+        if self.renew < 1:
+            raise UsageError(f"renew must be at least 1 block, not {self.renew}; 1 computes everything at each start")
+        if self.renew > 1 and self.refresh is not None:
+            raise UsageError(
+                f"renew {self.renew} and refresh {self.refresh} exclude each other: a refresh comes in every block; "
+                "give one of them"
+            )
+
+
+@named("cache", "prefix")
+@dataclass(frozen=True)
+class Prefix(CachePolicy):
+    """Compute the current block and what follows it; reuse the keys and values before the block."""
+
+    kind = "prefix"
+
+
+@named("cache", "dual")
+@dataclass(frozen=True)
+class Dual(CachePolicy):
+    """Compute the current block alone; reuse the keys and values before and after it."""
+
+    kind = "dual"
 
 
 class Shape(NamedTuple):
@@ -117,44 +152,42 @@ def compact(wanted: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
 
 @dataclass(frozen=True)
 class Caching:
-    """How a decode uses the keys and values of earlier passes; kind None not at all."""
+    """How a decode reuses the keys and values of earlier passes; without a policy, not at all."""
 
-    kind: CacheKind | None
-    refresh: int | None
-    renew: int
+    policy: CachePolicy | None
     blocks: Blocks
     memory: KVMemory | None = None
 
     @staticmethod
-    def of(blocks: Blocks, kind: CacheKind | None, refresh: int | None, renew: int) -> Caching:
-        check_cache(kind, refresh, renew)
-        if kind is not None and blocks.from_zero and blocks.length is None:
+    def of(blocks: Blocks, policy: CachePolicy | None) -> Caching:
+        if policy is not None and blocks.from_zero and blocks.length is None:
             raise UsageError(
-                f"cache {kind!r} has nothing to recall: without block_length this model decodes prompt and answer "
-                "as one block; give a block_length"
+                f"the {policy.kind} cache has nothing to reuse: without block_length this model decodes prompt and "
+                "answer as one block; give a block_length"
             )
+        renew = 1 if policy is None else policy.renew
         if renew > 1 and blocks.length is None:
             raise UsageError(f"renew {renew} counts blocks, and without block_length there is one: give a block_length")
         if renew > 1 and blocks.attention:
             raise UsageError(
-                f"renew {renew} is for full attention: under block-causal attention nothing goes stale and every block "
-                "begins with what changed; leave it out"
+                f"renew {renew} is for full attention: under block-causal attention no key or value goes stale, and "
+                "every block begins with what changed; leave renew out"
             )
-        return Caching(kind, refresh, renew, blocks)
+        return Caching(policy, blocks)
 
     def with_memory(self, model: Denoiser, batch: int, length: int) -> Caching:
-        return self if self.kind is None else replace(self, memory=model.memory(batch, length))
+        return self if self.policy is None else replace(self, memory=model.memory(batch, length))
 
     def scope(self, block: Block, clock: Clock, turn: Bool[Tensor, "B 1"]) -> Scope:
         """In the rows whose turn it is: all that is visible at a refresh, else what `kind` says of it."""
         computed = block.visible & turn
-        if self.kind is not None:
+        if self.policy is not None:
             computed = computed & (self._refreshed(clock) | self._near(block, clock))
         return Scope(block.visible, computed, self.blocks.attention, self.memory)
 
     def reach(self, clock: Clock) -> Int[Tensor, "B 1"]:
         """Blocks that a row's pass computes: its own, or at its start also the one before; 0 is everything."""
-        if self.kind is None:
+        if self.policy is None:
             return torch.zeros_like(clock.passes)
         blocks = 1 + (clock.block_start != clock.last_start).long()
         return blocks.masked_fill(self._refreshed(clock), 0)
@@ -166,33 +199,19 @@ class Caching:
 
     def _refreshed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
         again = torch.zeros_like(clock.passes, dtype=torch.bool)
-        if self.refresh is not None:
-            again = clock.block_passes % self.refresh == 0
+        if self.policy is not None and self.policy.refresh is not None:
+            again = clock.block_passes % self.policy.refresh == 0
         return again if self.blocks.attention else again | self._renewed(clock)
 
     def _renewed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
         """Every n-th block a row is in, and one that does not follow on the last: a window of two would not hold it."""
         apart = clock.block_start - clock.last_start != (self.blocks.length or 0)
-        return (clock.block_passes == 0) & (apart | (clock.block % self.renew == 0))
+        renew = 1 if self.policy is None else self.policy.renew
+        return (clock.block_passes == 0) & (apart | (clock.block % renew == 0))
 
     def _near(self, block: Block, clock: Clock) -> Bool[Tensor, "B L"]:
         """At the start of a block also the one before: its last tokens came after its last keys and values."""
         index = torch.arange(block.inside.shape[1], device=block.inside.device)
         onward = index >= clock.last_start
         beyond = (index >= block.start) & ~block.inside
-        return onward & ~beyond if self.kind == "dual" else onward
-
-
-def check_cache(kind: str | None, refresh: int | None, renew: int = 1) -> None:
-    if kind not in (None, *get_args(CacheKind)):
-        raise UsageError(f"cache must be one of {', '.join(get_args(CacheKind))}, or None, not {kind!r}")
-    if refresh is not None and kind is None:
-        raise UsageError(f"refresh {refresh} is of a cache: give cache as well, or leave it out")
-    if refresh is not None and refresh < 1:
-        raise UsageError(f"refresh must be at least 1 pass, or None for the start of each block, not {refresh}")
-    if renew < 1:
-        raise UsageError(f"renew must be at least 1 block, not {renew}; 1 computes everything at the start of each")
-    if renew > 1 and kind is None:
-        raise UsageError(f"renew {renew} is of a cache: give cache as well, or leave it out")
-    if renew > 1 and refresh is not None:
-        raise UsageError(f"renew {renew} and refresh {refresh}: a refresh comes in every block; leave one of them out")
+        return onward & ~beyond if isinstance(self.policy, Dual) else onward

@@ -1,8 +1,11 @@
 """Commit rules: which open positions harden in this pass.
 
-Every rule is a frozen value, called as `rule(prediction, open, context) -> mask`, all "B L". It sees neither the
-model nor the past, so any rule combines with any feedback, family and block length. To write your own, write such
-a function.
+Every rule is a frozen value, called as `rule(prediction, open, context) -> mask`, all "B L". It does not see the model,
+so any rule combines with any feedback, family and block length. To write your own, write such a function.
+
+A rule may declare three more things. `may_wait` is the most passes in a row in which it may commit nothing (0 where it
+is not declared). `needs = "probs"` asks for the full distribution in `prediction.probs`. `init` and `update` give it
+a memory: see `softdlm.types.Stateful`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm.errors import UsageError
+from softdlm.registry import named, spell
 from softdlm.types import Context, Prediction
 
 Rank = Literal["confidence", "margin", "entropy"]
@@ -51,12 +55,16 @@ def places(prediction: Prediction, open: Bool[Tensor, "B L"], rank: Rank) -> Int
     return torch.empty_like(ranked).scatter_(1, ranked, number)
 
 
+@named("commit", "topn")
 @dataclass(frozen=True)
 class TopN:
     """The n surest positions (section 2.1; n is the paper's tokens per step)."""
 
     n: int = 1
     rank: Rank = "confidence"
+
+    def __str__(self) -> str:
+        return f"{self.n} a step"
 
     def __post_init__(self) -> None:
         _at_least("tokens per step n", self.n, 1)
@@ -69,6 +77,7 @@ class TopN:
         return open & (places(prediction, open, self.rank) < self.count(context))
 
 
+@named("commit", "steps")
 @dataclass(frozen=True)
 class Steps:
     """A block spread over a number of passes.
@@ -83,6 +92,13 @@ class Steps:
     over: Literal["masks", "block"] = "masks"
     eps: float = 1e-3
     rank: Rank = "confidence"
+
+    @property
+    def may_wait(self) -> int:
+        return self.steps if self.schedule == "eps" else 0
+
+    def __str__(self) -> str:
+        return f"{self.steps} {'step' if self.steps == 1 else 'steps'}, {self.schedule}"
 
     def __post_init__(self) -> None:
         _at_least("steps", self.steps, 1)
@@ -110,6 +126,7 @@ class Steps:
         return open & (places(prediction, open, self.rank) < self.count(context))
 
 
+@named("commit", "threshold")
 @dataclass(frozen=True)
 class Threshold:
     """Every position at or above confidence tau, and in any case the `floor` surest (Fast-dLLM; appendix B.4).
@@ -122,6 +139,13 @@ class Threshold:
     floor: TopN | Steps = field(default_factory=TopN)
     strict: bool = False
     budget: int | None = None
+
+    @property
+    def may_wait(self) -> int:
+        return wait_of(self.floor)
+
+    def __str__(self) -> str:
+        return f"threshold {self.tau:g}"
 
     def __post_init__(self) -> None:
         if not self.tau >= 0:
@@ -140,6 +164,7 @@ class Threshold:
         return chosen & (place < (due - context.block_masks + context.left).clamp(min=1))
 
 
+@named("commit", "factor")
 @dataclass(frozen=True)
 class Factor:
     """The r-th surest while its confidence is at least 1 - f / (r + 1), the first in any case (Fast-dLLM).
@@ -149,6 +174,9 @@ class Factor:
 
     f: float
     variant: Literal["original", "dllm"] = "original"
+
+    def __str__(self) -> str:
+        return f"factor {self.f:g}"
 
     def __post_init__(self) -> None:
         if not self.f >= 0:
@@ -164,6 +192,7 @@ class Factor:
         return open & (place < first)
 
 
+@named("commit", "entropy")
 @dataclass(frozen=True)
 class EntropyBound:
     """The largest prefix of the order with sum H - max H <= gamma nats, at least one (EB-Sampler; appendix B.4).
@@ -174,6 +203,9 @@ class EntropyBound:
 
     gamma: float
     rank: Rank = "entropy"
+
+    def __str__(self) -> str:
+        return f"entropy bound {self.gamma:g}"
 
     def __post_init__(self) -> None:
         if not self.gamma >= 0:
@@ -190,6 +222,7 @@ class EntropyBound:
         return open & torch.zeros_like(open).scatter(1, ranked, within)
 
 
+@named("commit", "lead_in")
 @dataclass(frozen=True)
 class LeadIn:
     """A block's first open position alone in its first pass, whatever its confidence; from then on the rule `then`.
@@ -200,9 +233,26 @@ class LeadIn:
 
     then: CommitRule
 
+    @property
+    def may_wait(self) -> int:
+        return wait_of(self.then)
+
+    def __str__(self) -> str:
+        return f"first alone, then {rate_label(self.then)}"
+
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         leading = open & (open.cumsum(1) == 1)
         return torch.where(context.block_passes == 0, leading, self.then(prediction, open, context))
+
+
+def wait_of(rule: CommitRule) -> int:
+    """The most passes in a row in which a rule may commit nothing in a row of the batch."""
+    return getattr(rule, "may_wait", 0)
+
+
+def rate_label(rule: CommitRule) -> str:
+    """How many tokens a pass commits, in a table's words: `4 a step`, `entropy bound 0.1`; else the rule's spelling."""
+    return str(rule) if type(rule).__str__ is not object.__str__ else spell(rule)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -1,7 +1,8 @@
 """Feedback rules: what an open position shows the model in the next pass.
 
 Every rule is a frozen value, called as `rule(prediction, embeddings, context) -> embeddings` on the flat open
-positions. `k` is the number of candidates it needs, `needs_mean` asks for the full-vocabulary mean embedding.
+positions. `k` is the number of candidates it needs. `needs = "mean"` asks for the full-vocabulary mean embedding,
+`needs = "probs"` for the full distribution. `init` and `update` give it a memory: see `softdlm.types.Stateful`.
 Arithmetic is float32 (float64 for a float64 table); the result is cast back to the table's type.
 """
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from softdlm import kernels
 from softdlm.arc import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.errors import UsageError
+from softdlm.registry import named
 from softdlm.types import Context, Embeddings, Prediction
 
 
@@ -26,17 +28,14 @@ class FeedbackRule(Protocol):
     @property
     def k(self) -> int: ...
 
-    @property
-    def needs_mean(self) -> bool: ...
-
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context, /) -> Float[Tensor, "N D"]: ...
 
 
 @runtime_checkable
-class PlaneRule(FeedbackRule, Protocol):
+class ArcRule(FeedbackRule, Protocol):
     """A rule whose soft tokens lie in the plane of [MASK] and the mean: x e_MASK + y tangent.
 
-    `weights` gives (x, y) from numbers alone (see plane), so one formula serves torch and the kernel of a GPU.
+    `weights` gives (x, y) from numbers alone (see arc.py), so one formula serves torch and the kernel of a GPU.
     """
 
     @property
@@ -49,17 +48,18 @@ class PlaneRule(FeedbackRule, Protocol):
     def weights(self) -> Callable[..., tuple[Any, Any]]: ...
 
 
+@named("feedback", "vanilla")
 @dataclass(frozen=True)
 class Mask:
     """Vanilla parallel decoding: an open position stays [MASK]."""
 
     k = 0
-    needs_mean = False
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         return embeddings.mask.expand(len(prediction.token), -1)
 
 
+@named("feedback", "euclidean", euclidean_mask_norm={"norm": "mask"})
 @dataclass(frozen=True)
 class Euclidean:
     """(1 - lam) e_MASK + lam m (section 2.3); norm="mask" rescales it to the [MASK] norm (appendix B.2)."""
@@ -67,16 +67,16 @@ class Euclidean:
     k: int = 3
     lam: float = 0.3
     norm: Literal["mask"] | None = None
-    needs_mean = False
     weights = staticmethod(line_weights)
 
     def __post_init__(self) -> None:
         _check(self.k, self.lam, self.norm, (None, "mask"))
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        return _in_plane(self, prediction, embeddings)
+        return _on_arc(self, prediction, embeddings)
 
 
+@named("feedback", "slerp", slerp_candidate_norm={"norm": "candidate"})
 @dataclass(frozen=True)
 class Slerp:
     """The point at lam x theta on the arc from [MASK] towards m, at the [MASK] norm (section 4.2).
@@ -87,16 +87,16 @@ class Slerp:
     k: int = 3
     lam: float = 0.3
     norm: Literal["mask", "candidate"] = "mask"
-    needs_mean = False
     weights = staticmethod(arc_weights)
 
     def __post_init__(self) -> None:
         _check(self.k, self.lam, self.norm, ("mask", "candidate"))
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        return _in_plane(self, prediction, embeddings)
+        return _on_arc(self, prediction, embeddings)
 
 
+@named("feedback", "additive")
 @dataclass(frozen=True)
 class Additive:
     """e_MASK + w x (full-vocabulary mean), w growing with the passes: dInfer's smoothing."""
@@ -105,7 +105,7 @@ class Additive:
     grow: float = 0.02
     stop: float = 0.30
     k = 1
-    needs_mean = True
+    needs = "mean"
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop or self.grow < 0:
@@ -115,12 +115,13 @@ class Additive:
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         if prediction.mean is None:
-            raise UsageError("Additive needs a prediction made with needs_mean=True")
+            raise UsageError('Additive needs a prediction made with needs="mean"')
         weight = (self.start + self.grow * context.passes).clamp(max=self.stop).unsqueeze(-1)
         soft = embeddings.mask.to(prediction.mean.dtype) + weight * prediction.mean
         return soft.to(embeddings.table.dtype)
 
 
+@named("feedback", "norm-mix")
 @dataclass(frozen=True)
 class NormMix:
     """sum p_i e_i + (1 - sum p_i) e_MASK at the same mixture of the norms: DMax's rule, at open positions.
@@ -129,7 +130,6 @@ class NormMix:
     """
 
     k: int = 1
-    needs_mean = False
 
     def __post_init__(self) -> None:
         _check(self.k, 0.0, None, (None,))
@@ -157,7 +157,7 @@ def feed_back(
 ) -> None:
     """Writes the rule's soft tokens into the next pass's input, at the chosen positions.
 
-    Given `places`, flat positions that hold the chosen ones and none twice, it asks the device for nothing.
+    Given `places`, flat positions that hold the chosen ones and none twice, it does not synchronise with the device.
     """
     if fused(rule, embeddings):
         from softdlm.kernels.soft import write_soft
@@ -167,14 +167,14 @@ def feed_back(
         embeds[chosen] = rule(prediction.at(chosen), embeddings, context.at(chosen))
     else:
         rows = embeds.view(-1, embeds.shape[-1])
-        soft = rule(prediction.pick(places), embeddings, context.pick(places, chosen.shape[1]))
+        soft = rule(prediction.pick(places), embeddings, context.pick(places, (chosen.shape[0], chosen.shape[1])))
         rows.index_copy_(0, places, soft.where(chosen.flatten()[places, None], rows[places]))
 
 
 def fused(rule: FeedbackRule, embeddings: Embeddings) -> bool:
     """Whether the kernel makes this rule's soft tokens: those of a plane, on a GPU with Triton."""
     return (
-        isinstance(rule, PlaneRule)
+        isinstance(rule, ArcRule)
         and kernels.wanted(embeddings.table.device)
         and kernels.has_triton()
         and embeddings.table.dtype in (torch.bfloat16, torch.float16, torch.float32)
@@ -189,7 +189,7 @@ def slerp(
     return ends.point(*arc_weights(lam, "mask", *ends.numbers))
 
 
-def _in_plane(rule: PlaneRule, prediction: Prediction, embeddings: Embeddings) -> Float[Tensor, "N D"]:
+def _on_arc(rule: ArcRule, prediction: Prediction, embeddings: Embeddings) -> Float[Tensor, "N D"]:
     ends = Ends.of(_working(embeddings.mask), aggregate(prediction, embeddings, rule.k))
     soft = ends.point(*rule.weights(rule.lam, rule.norm, *ends.numbers))
     return soft.to(embeddings.table.dtype)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from numbers import Integral
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, overload
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from softdlm.blocks import check_block_length
-from softdlm.decode import DecodeOptions, EarlyFinish, EngineKind, check_length, check_start, denoise, plan_decode
+from softdlm.decode import run_plan
+from softdlm.decoding import Decoding, settle
 from softdlm.engine.answer import Answer, Generation, OnText
 from softdlm.engine.captured import borrowed_slots, rounded
-from softdlm.engine.pick_engine import choose
+from softdlm.engine.pick_engine import EngineKind, pick_engine
+from softdlm.engine.plan import Plan, check_length, check_start
 from softdlm.engine.queue import Engine
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
@@ -28,92 +29,84 @@ OnStep = Callable[[Step, Sequence[int]], None]
 """Called after each pass with the numbers of the requests in the batch's rows."""
 
 
-class GenerateOptions(DecodeOptions, total=False):
-    """The keywords of `generate`, for those who pass them on."""
-
-    max_new_tokens: int
-    chat: bool
-    stop: str | Sequence[str]
-    early_finish: EarlyFinish
-    batch_size: int
-    engine: EngineKind | Literal["auto"]
-    requests: Sequence[int] | None
-    record_candidates: bool
-    on_text: OnText | None
-    on_step: OnStep | None
-
-
 @overload
 def generate(
-    model: Denoiser, prompt: str | Sequence[Message] | Sequence[int] | Tensor, **options: Unpack[GenerateOptions]
+    model: Denoiser, prompt: str | Sequence[Message] | Sequence[int] | Tensor, **options: Any
 ) -> Generation: ...
 @overload
-def generate(model: Denoiser, prompt: Sequence[Prompt], **options: Unpack[GenerateOptions]) -> list[Generation]: ...
+def generate(model: Denoiser, prompt: Sequence[Prompt], **options: Any) -> list[Generation]: ...
 def generate(
     model: Denoiser,
     prompt: Prompt | Sequence[Prompt],
     *,
-    max_new_tokens: int = 128,
+    decoding: Decoding | Sequence[Decoding] | None = None,
     chat: bool = True,
-    stop: str | Sequence[str] = (),
-    early_finish: EarlyFinish = True,
     batch_size: int = 16,
     engine: EngineKind | Literal["auto"] = "auto",
     requests: Sequence[int] | None = None,
     record_candidates: bool = False,
     on_text: OnText | None = None,
     on_step: OnStep | None = None,
-    **options: Unpack[DecodeOptions],
+    **fields: Any,
 ) -> Generation | list[Generation]:
     """Answer one prompt or many.
 
-    A prompt is a string (a user's turn; chat=False takes it as raw text), a list of chat messages, or token ids;
-    a list of prompts gives a list of answers in the same order. The remaining options are those of `denoise`. The
-    tokens of a prompt do not depend on its batch. `requests` numbers the prompts, which draws are seeded by (their
-    places by default). The trace keeps every commit, with record_candidates also the candidates at the positions
-    still open. The engine decides how passes are run: "dynamic", "static" (shapes that do not change, on a GPU captured
-    in graphs), "compiled" (static, and the network's layers compiled), "auto" (static on a GPU where it can, else
-    dynamic).
+    A prompt is a string (a user's turn; chat=False takes it as raw text), a list of chat messages, or token ids; a list
+    of prompts gives a list of answers in the same order. How is said by fields of a Decoding (`commit=TopN(4)`,
+    `max_new_tokens=64`), by `decoding`, or by one Decoding per prompt; what is left out is filled from the model's own
+    settings. The tokens of a prompt do not depend on its batch. `requests` numbers the prompts for sampling (their
+    places by default). The trace keeps every commit, with record_candidates also the candidates at the positions still
+    open. The engine decides how passes are run: "dynamic" (exact shapes), "static" (rounded shapes, captured in graphs
+    on a GPU), "compiled" (static, with compiled layers), "auto" (static on a GPU where it can, else dynamic).
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if max_new_tokens < 1:
-        raise UsageError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     if batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, not {batch_size}")
-    if (stops or on_text) and model.tokenizer is None:
-        raise TokenizerError(f"{model.source.name} has no tokenizer, which stop strings and streamed text need")
-    if "" in stops:
-        raise UsageError("a stop string must not be empty")
     numbers = range(len(prompts)) if requests is None else requests
     if len(numbers) != len(prompts):
         raise UsageError(f"{len(prompts)} prompts but {len(numbers)} request numbers: give one per prompt")
-    check_block_length(options.get("block_length"))
-    length = options.get("block_length") if model.blocks_from_zero else None
+    chosen = _decodings(model, decoding, fields, len(prompts))
+    if model.tokenizer is None and (on_text or any(each.stop for each in chosen)):
+        raise TokenizerError(f"{model.source.name} has no tokenizer, which stop strings and streamed text need")
     answers = [
-        Answer(
-            model,
-            request,
-            encode(model, each, chat),
-            max_new_tokens,
-            length,
-            stops,
-            on_text,
-            record_candidates,
-        )
-        for request, each in zip(numbers, prompts, strict=True)
+        Answer(model, request, encode(model, each, chat), how, on_text, record_candidates)
+        for request, each, how in zip(numbers, prompts, chosen, strict=True)
     ]
-    by_length = sorted(answers, key=lambda answer: answer.length)
-    check_length(model, by_length[-1].length)
-    chosen = choose(plan_decode(model, early_finish=early_finish, **options), engine)
-    if chosen != "dynamic" and not (stops or on_text or on_step or record_candidates):
-        _queue(model, by_length, batch_size, early_finish, chosen, options)
-    else:
-        for start in range(0, len(by_length), batch_size):
-            _run(model, by_length[start : start + batch_size], early_finish, chosen, on_step, options)
-    results = [answer.result(options) for answer in answers]
+    check_length(model, max(answer.length for answer in answers))
+    for group in _cohorts(answers):
+        picked = pick_engine(Plan.of(model, group[0].decoding), engine)
+        if picked == "dynamic" or on_step or record_candidates or any(answer.speaks for answer in group):
+            for start in range(0, len(group), batch_size):
+                _run(model, group[start : start + batch_size], picked, on_step)
+        else:
+            _queue(model, group, batch_size, picked)
+    results = [answer.result() for answer in answers]
     return results[0] if single else results
+
+
+def _decodings(
+    model: Denoiser, decoding: Decoding | Sequence[Decoding] | None, fields: Mapping[str, Any], count: int
+) -> list[Decoding]:
+    """A settled Decoding for each prompt."""
+    if decoding is None or isinstance(decoding, Decoding):
+        return [settle(model, decoding, fields)] * count
+    if len(decoding) != count:
+        raise UsageError(f"{count} prompts but {len(decoding)} decodings: give one for all, or one per prompt")
+    return [settle(model, each, fields) for each in decoding]
+
+
+def _cohorts(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """Answers that share passes, the shortest first; rules need no hash, so cohorts are compared one by one."""
+    groups: list[list[Answer]] = []
+    for answer in sorted(answers, key=lambda answer: answer.length):
+        for group in groups:
+            if group[0].decoding.cohort == answer.decoding.cohort:
+                group.append(answer)
+                break
+        else:
+            groups.append([answer])
+    return groups
 
 
 def is_single(prompt: Prompt | Sequence[Prompt]) -> bool:
@@ -170,36 +163,22 @@ def render_chat(tokenizer: Any, messages: list[Any]) -> str:
         raise PromptError(f"the chat template refuses these messages: {' '.join(str(error).split())}") from error
 
 
-def _queue(
-    model: Denoiser,
-    answers: Sequence[Answer],
-    batch_size: int,
-    early_finish: EarlyFinish,
-    engine: EngineKind,
-    options: DecodeOptions,
-) -> None:
+def _queue(model: Denoiser, answers: Sequence[Answer], batch_size: int, engine: EngineKind) -> None:
     """Decode answers that nobody watches, those of about one length through the same slots."""
-    plan = plan_decode(model, early_finish=early_finish, **options)
+    plan = Plan.of(model, answers[0].decoding)
     for length, group in groupby(answers, key=lambda answer: rounded(answer.length)):
         alike = list(group)
         longest = alike[-1].length
         fitting = longest if alike[0].length == longest else length  # without padding attention needs no mask
         with borrowed_slots(plan, min(batch_size, len(alike)), fitting, engine) as slots:
             queue = Engine(slots)
-            asked = {queue.submit(answer.prompt_ids, answer.length): answer for answer in alike}
+            submitted = {queue.submit(answer.prompt_ids, answer.length): answer for answer in alike}
             while queue.busy:
-                for request, told in queue.step().items():
-                    asked[request].take(told)
+                for request, record in queue.step().items():
+                    submitted[request].take(record)
 
 
-def _run(
-    model: Denoiser,
-    answers: Sequence[Answer],
-    early_finish: EarlyFinish,
-    engine: EngineKind,
-    on_step: OnStep | None,
-    options: DecodeOptions,
-) -> None:
+def _run(model: Denoiser, answers: Sequence[Answer], engine: EngineKind, on_step: OnStep | None) -> None:
     """Decode one batch, each answer reading the Steps its row took part in."""
     pad = next(iter(model.eos_ids), 0)
     canvas = Canvas.pack(
@@ -212,7 +191,7 @@ def _run(
     def read(step: Step) -> Bool[Tensor, "B"]:
         for row, made in Pass.by_row(step, answers[0].record_candidates).items():
             answers[row].passes.append(made)
-        if answers[0].speaks:
+        if any(answer.speaks for answer in answers):
             listen(step.canvas)
         return torch.tensor([answer.stopped for answer in answers], device=step.committed.device)
 
@@ -221,8 +200,9 @@ def _run(
             if not answer.stopped:
                 answer.listen(row)
 
-    wanted: Any = {**options, "requests": names, "early_finish": early_finish}
-    for step in denoise(model, canvas, until=read, engine=engine, **wanted):
+    seeds = [answer.decoding.seed or 0 for answer in answers]
+    plan = Plan.of(model, answers[0].decoding, names, seeds)
+    for step in run_plan(plan, canvas, until=read, engine=engine):
         canvas = step.canvas
         if on_step:
             on_step(step, names)

@@ -33,7 +33,7 @@ _CHUNK_ELEMENTS = 2**26
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen at a position, and which tokens a rule of the user's holds back.
+    """How a token is chosen at a position, and which tokens are held back.
 
     Temperature, top-p and top-k are Dream's: they act on the drawn token and on its rank.
     """
@@ -46,7 +46,8 @@ class Sampling:
     top_k: int | None = None
     k: int = 1
     """Candidates to keep for feedback and for the record."""
-    needs_mean: bool = False
+    needs: frozenset[str] = frozenset()
+    """What the rules declare: "mean" (the full-vocabulary mean embedding), "probs" (the full distribution)."""
 
     def __post_init__(self) -> None:
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
@@ -146,7 +147,7 @@ def reduce_hidden(
 ) -> Prediction:
     """LM head and vocabulary reduction, a bounded number of rows at a time."""
     size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
-    table = model.embedding if sampling.needs_mean else None
+    table = model.embedding if "mean" in sampling.needs else None
 
     def part(start: int) -> Prediction:  # a function, so that a chunk's logits are gone before the next one's come
         logits = model.head(hidden[start : start + size])
@@ -158,11 +159,11 @@ def reduce_hidden(
 
 
 def fused(sampling: Sampling, logits: Float[Tensor, "N V"]) -> bool:
-    """Whether the kernels do this reduction: greedy choices on a GPU, without the full-vocabulary mean."""
+    """Whether the kernels do this reduction: greedy choices on a GPU, for rules that need candidates only."""
     return (
         kernels.wanted(logits.device)
         and sampling.greedy
-        and not sampling.needs_mean
+        and not sampling.needs
         and sampling.k <= MAX_CANDIDATES
         and logits.dtype in (torch.bfloat16, torch.float16, torch.float32)
     )
@@ -177,7 +178,7 @@ def reduce_logits(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     scores = _without(logits, sampling.forbid)
     candidates = _without(scores, (sampling.mask_id,))
-    topk_ids, topk_probs, mean = _feedback_view(logits, candidates, sampling.k, table)
+    topk_ids, topk_probs, mean, probs = _feedback_view(logits, candidates, sampling, table)
 
     if sampling.temperature > 0:
         scores = scores / sampling.temperature
@@ -187,13 +188,15 @@ def reduce_logits(
     if sampling.last:
         deferred = torch.isin(token, ids_on(token.device, sampling.last))
         log_confidence = log_confidence.masked_fill(deferred, float("-inf"))
-    return Prediction(token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs, mean)
+    return Prediction(token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs, mean, probs)
 
 
-def uniforms(seed: int, requests: Iterable[int], passes: Iterable[int], canvas: Canvas) -> Float[Tensor, "B L"]:
+def uniforms(
+    seeds: Iterable[int], requests: Iterable[int], passes: Iterable[int], canvas: Canvas
+) -> Float[Tensor, "B L"]:
     """One number in [0, 1) per position, a function of (seed, request, pass, position) and nothing else."""
     drawn = torch.zeros(canvas.ids.shape)
-    for row, (request, index) in enumerate(zip(requests, passes, strict=True)):
+    for row, (seed, request, index) in enumerate(zip(seeds, requests, passes, strict=True)):
         digest = hashlib.blake2b(f"{seed}:{request}:{index}".encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
         real = canvas.real[row].cpu()
@@ -204,13 +207,15 @@ def uniforms(seed: int, requests: Iterable[int], passes: Iterable[int], canvas: 
 def _feedback_view(
     logits: Float[Tensor, "N V"],
     candidates: Float[Tensor, "N V"],
-    k: int,
+    sampling: Sampling,
     table: Float[Tensor, "V D"] | None,
-) -> tuple[Int[Tensor, "N K"], Float[Tensor, "N K"], Float[Tensor, "N D"] | None]:
+) -> tuple[Int[Tensor, "N K"], Float[Tensor, "N K"], Float[Tensor, "N D"] | None, Float[Tensor, "N V"] | None]:
+    """The best candidates with their probabilities under the full vocabulary; mean and distribution where needed."""
     normaliser = logits.logsumexp(-1, keepdim=True)
-    best = candidates.topk(min(k, candidates.shape[-1]), dim=-1)
-    mean = None if table is None else (candidates - normaliser).exp() @ table.to(logits.dtype)
-    return best.indices, (best.values - normaliser).exp(), mean
+    best = candidates.topk(min(sampling.k, candidates.shape[-1]), dim=-1)
+    probs = (candidates - normaliser).exp() if sampling.needs else None
+    mean = None if table is None or probs is None else probs @ table.to(logits.dtype)
+    return best.indices, (best.values - normaliser).exp(), mean, probs if "probs" in sampling.needs else None
 
 
 def _ranking_view(

@@ -27,7 +27,7 @@ class Pass:
     open: list[int] = field(default_factory=list)
     """Positions still open afterwards, where candidates were recorded."""
     candidates: list[list[tuple[int, float]]] = field(default_factory=list)
-    """Of each of these, (id, probability) of the best tokens."""
+    """For each of these positions, (id, probability) of the best tokens."""
 
     @staticmethod
     def by_row(step: Step, candidates: bool = False) -> dict[int, Pass]:
@@ -48,15 +48,15 @@ class Pass:
 
 
 class RowRecord(NamedTuple):
-    """A row that nobody watched, as it was read off the device at the end."""
+    """A row that nobody watched, as it was read from the device at the end."""
 
     ids: list[int]
     committed_in: list[int]
-    """Of each position, the row's pass that committed it, from 1; 0 is none."""
+    """For each position, the number of the row's pass that committed it, from 1; 0: not committed."""
     confidence: list[float]
-    """Then."""
+    """For each position, the confidence at its commit."""
     forwards: int
-    """Passes the row had."""
+    """Passes that the row took part in."""
 
     @property
     def passes(self) -> list[Pass]:
@@ -76,13 +76,14 @@ class Trace:
 
     prompt_ids: list[int]
     length: int
-    """Of the canvas, prompt included."""
+    """Length of the canvas, prompt included."""
     mask_id: int
     fill_id: int
     """What stands at positions that an early finish left open."""
     passes: list[Pass]
     model: str = ""
-    method: dict[str, str] = field(default_factory=dict)
+    method: dict[str, Any] = field(default_factory=dict)
+    """The Decoding, as JSON."""
 
     def frames(self) -> Iterator[list[int]]:
         """The canvas before the first pass and after each one."""

@@ -9,9 +9,10 @@ Shapes, the same letters everywhere:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -100,7 +101,9 @@ class Prediction:
     topk_probs: Float[Tensor, "*S K"]
     """Probabilities under the full vocabulary; rules renormalise over the candidates they use."""
     mean: Float[Tensor, "*S D"] | None = None
-    """Mean embedding under the full vocabulary, for the rules that declare `needs_mean`."""
+    """Mean embedding under the full vocabulary, for rules that declare `needs = "mean"`."""
+    probs: Float[Tensor, "*S V"] | None = None
+    """Probabilities of the full vocabulary, 0 for [MASK] and forbidden ids; for rules with `needs = "probs"`."""
 
     @property
     def confidence(self) -> Float[Tensor, "*S"]:
@@ -147,7 +150,7 @@ class Prediction:
         return Prediction(**{name: kept(value) for name, value in self._values().items()})
 
     def pick(self, places: Int[Tensor, "N"]) -> Prediction:
-        """The prediction at these flat positions; where there is none, one of token 0 that nobody may use."""
+        """The prediction at these flat positions; where nothing was predicted, token 0 stands in."""
         flat = {name: value.flatten(0, 1)[places] for name, value in self._values().items()}
         return Prediction(
             **{name: value.clamp(min=0) if _empty(value) == -1 else value for name, value in flat.items()}
@@ -170,29 +173,62 @@ class Embeddings:
     mask: Float[Tensor, "D"]
 
 
+RuleState = dict[str, Tensor]
+"""The memory of one rule: tensors "B L ..." (a value per position) or "B 1 ..." (a value per row)."""
+
+
 @dataclass(frozen=True)
 class Context:
-    """What a schedule may know, one number per row, shaped to broadcast against the prediction's positions."""
+    """What a rule may know besides the prediction. Values per row are "B 1" and broadcast against positions.
+
+    Feedback rules are called on a flat selection of positions; there every value has the shape "N".
+    """
 
     passes: Int[Tensor, "*S"]
-    """Forward passes the row had before this one."""
+    """Forward passes of the row before this one."""
     block_passes: Int[Tensor, "*S"]
-    """Of these, passes within the current block."""
+    """Forward passes of the row within the current block, before this one."""
     block_length: Int[Tensor, "*S"]
     """Positions of the current block, those of the prompt included where blocks count from position 0."""
     block_masks: Int[Tensor, "*S"]
     """[MASK]s at the start of the current block."""
     left: Int[Tensor, "*S"]
     """[MASK]s left in the current block."""
+    index: Int[Tensor, "*I"] = field(default_factory=lambda: torch.tensor(0))
+    """Each position's index, counted from the start of the answer; negative in the prompt."""
+    soft: Bool[Tensor, "*J"] = field(default_factory=lambda: torch.tensor(False))
+    """Whether this pass's input at the position was a soft token; a [MASK] or a committed token is not."""
+    state: RuleState = field(default_factory=dict)
+    """The memory of the rule that is called, already updated with this pass's prediction."""
 
     def at(self, where: Bool[Tensor, "B L"]) -> Context:
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return Context(*(value.expand(where.shape)[where] for value in values))
+        """The context of the chosen positions, flat."""
+        return self._each(lambda value: value.expand(*where.shape, *value.shape[2:])[where])
 
-    def pick(self, places: Int[Tensor, "N"], length: int) -> Context:
-        """`at` by number, of flat positions on a canvas of this length."""
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return Context(*(value.flatten()[places // length] for value in values))
+    def pick(self, places: Int[Tensor, "N"], shape: tuple[int, int]) -> Context:
+        """The context at flat positions of a canvas of this shape; unlike `at`, it does not synchronise with a GPU."""
+        return self._each(lambda value: value.expand(*shape, *value.shape[2:]).flatten(0, 1)[places])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Context:
+        values = {name: change(value) for name, value in vars(self).items() if name != "state"}
+        return Context(**values, state={name: change(value) for name, value in self.state.items()})
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A rule with a memory. The loop keeps the memory per row; the rule itself stays a frozen value.
+
+    In each pass the loop calls `update` first, keeps its result where the row took part and the position was predicted,
+    and then calls the rule with the new memory in `context.state`.
+    """
+
+    def init(self, rows: int, length: int, device: torch.device) -> RuleState:
+        """The memory before the first pass."""
+        ...
+
+    def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
+        """The next memory, from "B L" predictions; values at positions that were not predicted are ignored."""
+        ...
 
 
 @dataclass(frozen=True)

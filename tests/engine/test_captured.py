@@ -30,11 +30,12 @@ from softdlm import (
     UsageError,
 )
 from softdlm.cache import Shape, compact
-from softdlm.decode import plan_decode, view_pass
 from softdlm.engine.captured import AHEAD, KEPT_BYTES, Slots, borrowed_slots, rounded
-from softdlm.engine.census import Row, next_reach
-from softdlm.engine.pick_engine import choose
+from softdlm.engine.census import RowCensus, next_reach
+from softdlm.engine.one_pass import view_pass
+from softdlm.engine.pick_engine import pick_engine
 from softdlm.models.toy import harry_potter
+from tests.conftest import plan_of
 from tests.strategies import generator
 from tests.test_cache import model_of, with_gaps
 
@@ -71,7 +72,7 @@ def _told(step: Step, row: int) -> tuple[Any, ...]:
 
 def slots_for(model: Any, canvas: Canvas, **options: Any) -> Slots:
     batch, length = canvas.ids.shape
-    slots = Slots(plan_decode(model, **options), batch, length)
+    slots = Slots(plan_of(model, **options), batch, length)
     slots.admit(range(batch), canvas)
     return slots
 
@@ -209,7 +210,7 @@ def test_what_the_host_foresees_is_what_the_device_counts(
         for number in range(1000):
             slots.step()
             assert [row for row in slots.rows if row.running] == [
-                Row(True, *rest) for running, *rest in slots.census.tolist() if running
+                RowCensus(True, *rest) for running, *rest in slots.census.tolist() if running
             ]
             if not slots.running:
                 break
@@ -455,17 +456,17 @@ def test_captured_the_second_time_a_shape_is_met(monkeypatch: pytest.MonkeyPatch
 def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("llada")
     model.slot_cache.clear()
-    plan = plan_decode(model, commit=TopN(2))
+    plan = plan_of(model, commit=TopN(2))
     with borrowed_slots(plan, 1, 16, "static") as first:
         assert not model.slot_cache
         first.admit([0], canvas_of(model, ((5, 16),)))
         first.step()
     assert not first.running
-    with borrowed_slots(plan_decode(model, commit=TopN(2)), 1, 16, "static") as second:
+    with borrowed_slots(plan_of(model, commit=TopN(2)), 1, 16, "static") as second:
         assert second is first
         with borrowed_slots(plan, 1, 16, "static") as beside:
             assert beside is not second
-    for other in (plan_decode(model, commit=TopN(3)), plan_decode(model, commit=TopN(2), early_finish=True)):
+    for other in (plan_of(model, commit=TopN(3)), plan_of(model, commit=TopN(2), early_finish=True)):
         with borrowed_slots(other, 1, 16, "static") as third:
             assert third is not first
     assert len(model.slot_cache) == 3
@@ -483,7 +484,7 @@ def test_what_is_lent_is_of_one_renew() -> None:
     """Captured passes have the clock's arithmetic in them."""
     model = model_of("llada")
     model.slot_cache.clear()
-    keys = {plan_decode(model, block_length=4, cache="dual", renew=renew).key for renew in (1, 2, 3)}
+    keys = {plan_of(model, block_length=4, cache="dual", renew=renew).key for renew in (1, 2, 3)}
     assert len(keys) == 3
 
 
@@ -510,14 +511,14 @@ def test_what_cannot_be_looked_up_is_not_kept() -> None:
 )
 def test_what_static_cannot_do_is_said(network: str, options: dict[str, Any], words: str) -> None:
     model = harry_potter() if network == "toy" else model_of(network)
-    plan = plan_decode(model, **options)
+    plan = plan_of(model, **options)
     with pytest.raises(UsageError, match=words):
-        choose(plan, "static")
+        pick_engine(plan, "static")
     with pytest.raises(UsageError, match=words):
         softdlm.denoise(model, canvas_of(model, ((3, 9),)), engine="static", **options)
-    assert choose(plan, "dynamic") == choose(plan, "auto") == "dynamic"
+    assert pick_engine(plan, "dynamic") == pick_engine(plan, "auto") == "dynamic"
     with pytest.raises(UsageError, match="engine must be one of auto, dynamic, static, compiled, not 'fast'"):
-        choose(plan, "fast")  # type: ignore[arg-type]
+        pick_engine(plan, "fast")  # type: ignore[arg-type]
 
 
 def test_auto_is_static_on_a_gpu_where_it_is_known_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,13 +537,13 @@ def test_auto_is_static_on_a_gpu_where_it_is_known_to_fit(monkeypatch: pytest.Mo
         ("llada", {"commit": mine}),
         ("llada", {"commit": LeadIn(mine)}),
     ]
-    static = [plan_decode(model_of(network), **options) for network, options in known]
-    static.append(plan_decode(model_of("llada2 full", torch.bfloat16)))
-    dynamic = [plan_decode(model_of(network), **options) for network, options in unknown]
-    assert {choose(plan, "auto") for plan in (*static, *dynamic)} == {"dynamic"}
+    static = [plan_of(model_of(network), **options) for network, options in known]
+    static.append(plan_of(model_of("llada2 full", torch.bfloat16)))
+    dynamic = [plan_of(model_of(network), **options) for network, options in unknown]
+    assert {pick_engine(plan, "auto") for plan in (*static, *dynamic)} == {"dynamic"}
     monkeypatch.setattr(softdlm.Denoiser, "device", torch.device("cuda"))
-    assert {choose(plan, "auto") for plan in static} == {"static"}
-    assert {choose(plan, "auto") for plan in dynamic} == {"dynamic"}
+    assert {pick_engine(plan, "auto") for plan in static} == {"static"}
+    assert {pick_engine(plan, "auto") for plan in dynamic} == {"dynamic"}
 
 
 def test_compiled_needs_layers() -> None:

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 import softdlm
 from softdlm import EntropyBound, Generation, Mask, PromptError, Slerp, Steps, Threshold, TopN
-from softdlm.decode import plan_decode
 from softdlm.engine.captured import Slots
 from softdlm.engine.queue import Engine
 from softdlm.trace import RowRecord
-from tests.conftest import DATA, tiny
+from tests.conftest import DATA, plan_of, tiny
 from tests.test_batches import ROUNDING, prompts_of, smallest_gap, story
 
 METHODS: list[dict[str, Any]] = [
@@ -94,7 +93,7 @@ def test_in_float32_engines_part_only_within_rounding(commit: Any) -> None:
 
 
 def engine_for(model: Any, slots: int, **options: Any) -> Engine:
-    return Engine(Slots(plan_decode(model, **options), slots, 48))
+    return Engine(Slots(plan_of(model, **options), slots, 48))
 
 
 def alone(model: Any, prompt: list[int], length: int, **options: Any) -> RowRecord:
@@ -189,14 +188,15 @@ from dataclasses import replace
 from functools import partial
 from torch._dynamo.testing import CompileCounter
 import softdlm
-from softdlm.decode import plan_decode
 from softdlm.models.compiled import compile_fixed
 from softdlm.engine.captured import Slots
+from softdlm.engine.plan import Plan
 model = softdlm.load(sys.argv[1], dtype="float64", device="cpu", eos_ids=[181, 190])
 canvas = softdlm.Canvas.pack([[5] * 8, [7] * 9], [90, 100], model.mask_id, 0)
 options = {"commit": softdlm.Threshold(0.4), "feedback": softdlm.Slerp(), "block_length": 4, "cache": "dual"}
 layers, around = CompileCounter(), CompileCounter()
-plan = replace(plan_decode(model, **options), model=model.compiled(backend=layers))
+decoding = softdlm.Decoding.of(**options, early_finish=False).settled(model.own)
+plan = replace(Plan.of(model, decoding), model=model.compiled(backend=layers))
 slots = Slots(plan, 2, 100, compile=partial(compile_fixed, backend=around))
 slots.admit([0, 1], canvas)
 while slots.running:

@@ -129,7 +129,6 @@ import softdlm
 @dataclass(frozen=True)
 class Mine:
     k: int = 3
-    needs_mean = False
     def __call__(self, prediction, embeddings, context):
         return helper(embeddings.mask.expand(len(prediction.token), -1))
 

@@ -34,7 +34,6 @@ class Turn:
     k: int = 2
     lam: float = 0.5
     norm: str | None = None
-    needs_mean = False
 
     @staticmethod
     def weights(lam, norm, mask_norm, mean_norm, cosine, sine, angle):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from softdlm.analysis.spans import Answer, Span
-from softdlm.decode import check_length
+from softdlm.engine.plan import check_length
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.generation import encode
 from softdlm.models.denoiser import Denoiser

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from softdlm.decode import DecodeOptions
+from softdlm.decoding import Decoding
 from softdlm.models.denoiser import Denoiser
 from softdlm.trace import Pass, RowRecord, Trace
 
@@ -37,9 +37,7 @@ class Answer:
     model: Denoiser
     request: int
     prompt_ids: list[int]
-    max_new_tokens: int
-    block: int | None
-    stops: tuple[str, ...]
+    decoding: Decoding
     on_text: OnText | None
     record_candidates: bool
     passes: list[Pass] = field(default_factory=list)
@@ -48,20 +46,30 @@ class Answer:
     stopped: bool = False
 
     @property
+    def max_new_tokens(self) -> int:
+        assert self.decoding.max_new_tokens is not None
+        return self.decoding.max_new_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return self.decoding.stop
+
+    @property
     def length(self) -> int:
-        """Of the canvas; LLaDA-2's ends with a whole block, as its reference has it."""
+        """Length of the canvas; LLaDA-2's ends with a whole block, as its reference has it."""
         total = len(self.prompt_ids) + self.max_new_tokens
-        return total if self.block is None else -(-total // self.block) * self.block
+        block = self.decoding.block_length if self.model.blocks_from_zero else None
+        return total if block is None else -(-total // block) * block
 
     @property
     def speaks(self) -> bool:
         """Whether the text matters while it grows."""
         return bool(self.stops or self.on_text)
 
-    def take(self, told: RowRecord) -> None:
-        """All passes at once, from slots that were not watched."""
-        self.passes = told.passes
-        self.listen(told.ids)
+    def take(self, record: RowRecord) -> None:
+        """All passes at once, from slots that nobody watched."""
+        self.passes = record.passes
+        self.listen(record.ids)
 
     def listen(self, canvas_row: list[int]) -> None:
         """Read the row of the canvas after a pass; look for stop strings, pass on what can no longer change."""
@@ -84,7 +92,7 @@ class Answer:
     def text(self) -> str:
         return "" if self.model.tokenizer is None else self.model.tokenizer.decode(self.ids, skip_special_tokens=True)
 
-    def result(self, options: DecodeOptions) -> Generation:
+    def result(self) -> Generation:
         ids, text = self.ids, self.text
         cut = min([text.find(stop) for stop in self.stops if stop in text], default=len(text))
         self._send(text[:cut])
@@ -98,7 +106,7 @@ class Answer:
             fill,
             self.passes,
             self.model.source.name,
-            {name: str(value) for name, value in options.items()},
+            self.decoding.to_json(),
         )
         return Generation(text[:cut], ids, closed[: self.max_new_tokens], len(self.passes), reason, trace)
 

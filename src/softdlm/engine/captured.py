@@ -1,13 +1,13 @@
-"""Passes of fixed shape: what `decode.passes` does, without its questions to the device.
+"""Passes of rounded shape: what `decode.passes` does, without synchronising with the device inside a pass.
 
 The state lies in buffers that every pass reads and writes, so on a GPU a pass is captured once per shape as a CUDA
-graph and replayed. Each pass leaves a census, six numbers a row: all that the host reads. It tells which rows go on
-and how many positions are open at most, hence the shape of the next pass. Where the host can tell the census itself
-(rows.py), it reads only now and then, and the device never waits for it.
+graph and replayed. Each pass leaves a census, seven numbers per row, and the host reads nothing else. The census says
+which rows go on and how many positions are open at most, hence the shape of the next pass. Where the host can compute
+the census itself (census.py), it reads the device's only now and then, and the device never waits.
 
-With a cache there are passes over the whole canvas and passes over windows of it. A row that is due for the whole
-waits, untouched, until no row is within a block; then all such rows are computed together. Meanwhile no other row
-begins a block, so that the wait ends. Each row has the passes that it has alone.
+With a cache there are passes over the whole canvas and passes over windows of it. A row that needs a whole pass waits,
+untouched, until no row is within a block; then all such rows are computed together. Meanwhile no other row begins a
+block, so that the wait ends. Each row has the passes that it has alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.cache import Aim, Shape
-from softdlm.decode import EngineKind, PassView, Plan, State, Until, feed_on, settle, view_pass
-from softdlm.engine.census import Foresight, Row, next_reach
+from softdlm.cache import Aim, Dual, Shape
+from softdlm.engine.census import Foresight, RowCensus, next_reach
+from softdlm.engine.one_pass import PassView, State, check_idle, feed_on, settle, view_pass
+from softdlm.engine.pick_engine import EngineKind
+from softdlm.engine.plan import Plan
 from softdlm.models.compiled import compile_fixed
 from softdlm.predict import predict_fixed
 from softdlm.trace import RowRecord
@@ -70,11 +72,11 @@ class Slots:
         self.plan = plan.with_memory(batch, length)
         device = plan.model.device
         closed = torch.zeros(batch, length, dtype=torch.bool, device=device)
-        self.state = copied(State.start(plan.model, Canvas(closed.long(), closed, closed, ~closed)))
+        self.state = copied(State.start(plan, Canvas(closed.long(), closed, closed, ~closed)))
         working = torch.promote_types(plan.model.dtype, torch.float32)
         self.history = History(closed.long(), torch.zeros_like(closed, dtype=working))
-        self.census = torch.zeros(batch, len(Row._fields), dtype=torch.long, device=device)
-        self.rows = [Row()] * batch
+        self.census = torch.zeros(batch, len(RowCensus._fields), dtype=torch.long, device=device)
+        self.rows = [RowCensus()] * batch
         self.foresight = Foresight.of(plan)
         self.unread = 0
         self.padded = [False] * batch
@@ -99,14 +101,14 @@ class Slots:
     def admit(self, rows: Sequence[int], canvas: Canvas) -> None:
         """New canvases into free rows, at any time: a cached decode takes them up at its next whole pass."""
         model = self.plan.model
-        where, fresh = torch.tensor(rows, device=model.device), State.start(model, canvas.to(model.device))
+        where, fresh = torch.tensor(rows, device=model.device), State.start(self.plan, canvas.to(model.device))
         for buffer, value in zip(tensors(self.state), tensors(fresh), strict=True):
             buffer[where] = value
         for buffer in tensors(self.history):
             buffer[where] = 0
         counts = torch.stack([canvas.open.sum(1), (~canvas.real).sum(1)], 1).tolist()
         for row, (open, padding) in zip(rows, counts, strict=True):
-            self.rows[row], self.padded[row] = Row(open > 0, open=open), padding > 0
+            self.rows[row], self.padded[row] = RowCensus(open > 0, open=open), padding > 0
 
     def step(self) -> Step:
         """One pass. What it returns lies in buffers: the next pass overwrites it."""
@@ -123,17 +125,18 @@ class Slots:
     def read(self) -> None:
         """What the last pass left in the census."""
         before, self.unread = self.rows, 0
-        self.rows = [Row(bool(running), *rest) for running, *rest in self.census.tolist()]
+        self.rows = [RowCensus(bool(running), *rest) for running, *rest in self.census.tolist()]
         if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
             raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
+        check_idle(self.plan, max(row.idle for row in self.rows))
 
     def stop(self, rows: Sequence[bool]) -> None:
         for index, stopped in enumerate(rows):
             if stopped and self.rows[index].running:
                 self.state.running[index] = False
-                self.rows[index] = Row(passes=self.rows[index].passes)
+                self.rows[index] = RowCensus(passes=self.rows[index].passes)
 
-    def tell(self, row: int) -> RowRecord:
+    def read_row(self, row: int) -> RowRecord:
         return RowRecord(
             self.state.canvas.ids[row].tolist(),
             self.history.committed_in[row].tolist(),
@@ -146,7 +149,7 @@ class Slots:
         """Of the next pass."""
         batch, length = self.state.canvas.ids.shape
         plan, reach = self.plan, next_reach({row.reach for row in self.rows if row.running})
-        near, dual = min(plan.blocks.length or length, length), plan.caching.kind == "dual"
+        near, dual = min(plan.blocks.length or length, length), isinstance(plan.caching.policy, Dual)
         due = [row for row in self.rows if row.due(reach)]
         width = None if len(due) == sum(row.running for row in self.rows) else length
         if reach:
@@ -165,7 +168,7 @@ class Slots:
         made = predict_fixed(plan.model, state.embeds, state.canvas, plan.sampling, view.scope, aim, shape)
         places = aim.places[: shape.room]
         step = self.end(plan, state, view, made.lay(places, view.requested), self.history, self.census)
-        feed_on(plan, step, state.embeds, places)
+        feed_on(plan, state, step, places)
         return step
 
 
@@ -176,7 +179,7 @@ def begin(plan: Plan, state: State, width: int | None, reach: int) -> tuple[Pass
 
 
 def end(
-    plan: Plan, state: State, view: PassView, prediction: Prediction, history: History, census: Int[Tensor, "B 6"]
+    plan: Plan, state: State, view: PassView, prediction: Prediction, history: History, census: Int[Tensor, "B 7"]
 ) -> Step:
     """What comes after it, except for the soft tokens: all is written to the buffers."""
     after, step = settle(plan, state, view, prediction.only(view.requested), 0)
@@ -188,12 +191,12 @@ def end(
     return step
 
 
-def count_rows(plan: Plan, state: State) -> Int[Tensor, "B 6"]:
-    """The census: a `Row` for each."""
+def count_rows(plan: Plan, state: State) -> Int[Tensor, "B 7"]:
+    """The census: a `RowCensus` for each."""
     clock, block, open = state.clock, plan.blocks.current(state.canvas), state.canvas.open & state.running
     reach = plan.caching.reach(clock.tick(block.start))
     left = [each.sum(1, keepdim=True) for each in (open, open & block.inside)]
-    return torch.cat([state.running, reach, *left, block.start, clock.passes + 1], 1)
+    return torch.cat([state.running, reach, *left, block.start, clock.passes + 1, state.idle], 1)
 
 
 class Passes:
@@ -223,8 +226,10 @@ class Passes:
         return graph, step
 
 
-def fixed_passes(plan: Plan, canvas: Canvas, until: Until | None, engine: EngineKind) -> Iterator[Step]:
-    """`decode.passes` with fixed shapes: the same Steps, except that a row may wait in some of them."""
+def captured_passes(
+    plan: Plan, canvas: Canvas, until: Callable[[Step], Any] | None, engine: EngineKind
+) -> Iterator[Step]:
+    """`decode.passes` with rounded shapes: the same Steps, except that a row may wait in some of them."""
     batch, length = canvas.ids.shape
     with borrowed_slots(plan, batch, length, engine) as slots:
         slots.admit(range(batch), canvas)
@@ -239,23 +244,28 @@ def fixed_passes(plan: Plan, canvas: Canvas, until: Until | None, engine: Engine
 
 @contextmanager
 def borrowed_slots(plan: Plan, batch: int, length: int, engine: EngineKind) -> Iterator[Slots]:
-    """Slots for this plan, those of an earlier decode where the model still keeps them: their passes are captured."""
+    """Slots for this plan: those of an earlier decode, with their captured passes, where the model still keeps them.
+
+    They are given back however the decode ends, also when an iterator is closed early.
+    """
     kept, key = plan.model.slot_cache, (batch, length, engine, plan.key)
     slots = kept.pop(key, None) if _hashable(key) else None
     if slots is None:
         compiled = engine == "compiled"
         plan = replace(plan, model=plan.model.compiled()) if compiled else plan
         slots = Slots(plan, batch, length, compile=compile_fixed if compiled else None)
-    yield slots
-    slots.stop([True] * batch)
-    if _hashable(key):
-        kept[key] = slots
-    while len(kept) > 1 and sum(each.bytes for each in kept.values()) > KEPT_BYTES:
-        kept.pop(next(iter(kept)))
+    try:
+        yield slots
+    finally:
+        slots.stop([True] * batch)
+        if _hashable(key):
+            kept[key] = slots
+        while len(kept) > 1 and sum(each.bytes for each in kept.values()) > KEPT_BYTES:
+            kept.pop(next(iter(kept)))
 
 
 def _hashable(key: Any) -> bool:
-    """A rule of the user's may be none: then its passes are captured anew."""
+    """Whether captured passes can be found again: a user's rule may have no hash, and is then captured anew."""
     try:
         hash(key)
     except TypeError:
@@ -264,16 +274,19 @@ def _hashable(key: Any) -> bool:
 
 
 def tensors(record: Any) -> list[Tensor]:
-    """Of a record, in order."""
-    values = [getattr(record, field.name) for field in fields(record)]
-    parts = [[value] if isinstance(value, Tensor) else tensors(value) for value in values]
-    return [tensor for part in parts for tensor in part]
+    """The tensors of a record, in order, those of records and dictionaries inside it included."""
+    if isinstance(record, Tensor):
+        return [record]
+    values = record.values() if isinstance(record, dict) else [getattr(record, field.name) for field in fields(record)]
+    return [tensor for value in values for tensor in tensors(value)]
 
 
 def copied(record: Record) -> Record:
-    """With tensors of its own."""
+    """A record with tensors of its own."""
 
     def copy(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: copy(each) for name, each in value.items()}
         return value.clone() if isinstance(value, Tensor) else copied(value) if is_dataclass(value) else value
 
     assert is_dataclass(record)

@@ -1,4 +1,4 @@
-"""What the host knows of rows between passes of fixed shape (static.py)."""
+"""What the host knows of rows between passes of rounded shape (captured.py)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from softdlm.commit import TopN
-from softdlm.decode import Plan
+from softdlm.engine.plan import Plan
 
 
-class Row(NamedTuple):
-    """Of one row. The device counts all of it at each pass: the census."""
+class RowCensus(NamedTuple):
+    """One row's entry in the census, which the device counts in each pass."""
 
     running: bool = False
     reach: int = 0
     """Blocks that its next pass computes; 0 is everything."""
     open: int = 0
+    """Open positions of the row."""
     in_block: int = 0
-    """Those of its current block; before its first pass 0."""
+    """Open positions of the row's current block; 0 before its first pass."""
     start: int = 0
-    """Of that block."""
+    """Start of the current block."""
     passes: int = 0
-    """That it has had."""
+    """Passes that the row took part in."""
+    idle: int = 0
+    """Passes in a row in which it committed nothing."""
 
     def due(self, reach: int) -> bool:
         """Whether it takes part in a pass of that reach."""
@@ -31,7 +34,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Foresight:
-    """What the census of a pass will say, where the plan alone decides it."""
+    """Computes the next census on the host, where the plan alone decides it."""
 
     commits: int | None
     """Positions that every pass commits in a row whose block has as many; None: the predictions decide."""
@@ -40,20 +43,21 @@ class Foresight:
 
     @staticmethod
     def of(plan: Plan) -> Foresight:
-        """Of TopN itself only: a rule that inherits from it may commit as it likes."""
+        """Only for TopN itself: a rule that inherits from it may commit any number."""
         commits = plan.commit.n if type(plan.commit) is TopN else None
-        certain = not plan.early_finish and plan.caching.refresh is None
-        return Foresight(commits if certain else None, 1 if plan.caching.kind else 0)
+        policy = plan.caching.policy
+        certain = not plan.early_finish and (policy is None or policy.refresh is None)
+        return Foresight(commits if certain else None, 0 if policy is None else 1)
 
-    def __call__(self, rows: Sequence[Row], reach: int) -> list[Row] | None:
+    def __call__(self, rows: Sequence[RowCensus], reach: int) -> list[RowCensus] | None:
         """The rows after a pass of that reach; None where a block may close, and with it a row or a kind of pass."""
         due = [row.due(reach) for row in rows]
         if self.commits is None or any(row.in_block <= self.commits for row, now in zip(rows, due, strict=True) if now):
             return None
         return [self._next(row, self.commits) if now else row for row, now in zip(rows, due, strict=True)]
 
-    def _next(self, row: Row, commits: int) -> Row:
-        return Row(True, self.reach, row.open - commits, row.in_block - commits, row.start, row.passes + 1)
+    def _next(self, row: RowCensus, commits: int) -> RowCensus:
+        return RowCensus(True, self.reach, row.open - commits, row.in_block - commits, row.start, row.passes + 1)
 
 
 def next_reach(wanted: set[int]) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import is_dataclass
 from typing import Any, Literal, get_args
 
-from softdlm.decode import EngineKind, Plan
+from softdlm.engine.plan import Plan
 from softdlm.errors import UsageError
 
+EngineKind = Literal["dynamic", "static", "compiled"]
 
-def choose(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
-    """The engine that was asked for, checked; by itself the static one on a GPU, where it is known to fit."""
+
+def pick_engine(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
+    """The engine that was named, checked. "auto" is the static one on a GPU, where it is known to fit."""
     if engine not in ("auto", *get_args(EngineKind)):
         raise UsageError(f"engine must be one of auto, {', '.join(get_args(EngineKind))}, not {engine!r}")
     if engine == "auto":
@@ -18,28 +20,30 @@ def choose(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
         known = _ours(plan.commit) and _ours(plan.feedback)
         return "static" if fits and known and plan.blocks.attention is None else "dynamic"
     if engine != "dynamic":
-        check_static(plan)
+        check_capture(plan)
     return engine
 
 
-def check_static(plan: Plan) -> None:
+def check_capture(plan: Plan) -> None:
     reason = obstacle(plan)
     if reason:
         raise UsageError(f"the static engine cannot do this: {reason}; take engine='dynamic'")
 
 
 def obstacle(plan: Plan) -> str | None:
-    """Why passes of fixed shape cannot do this decode."""
+    """Why passes of rounded shape cannot run this decode; None if they can."""
     if plan.draw is not None:
         return f"temperature {plan.sampling.temperature} draws numbers on the host in each pass"
-    if plan.caching.kind and plan.blocks.attention:
-        return f"cache {plan.caching.kind!r} under block-causal attention"
+    if "probs" in plan.sampling.needs:
+        return "a rule needs the full distribution"
+    if plan.caching.policy is not None and plan.blocks.attention:
+        return f"cache {plan.caching.policy.kind!r} under block-causal attention"
     if not plan.model.sync_free:
-        return f"{plan.model.source.name} may ask the device for values"
+        return f"{plan.model.source.name} may synchronise with the device inside a pass"
     return None
 
 
 def _ours(rule: Any) -> bool:
-    """Whether a rule, with those inside it, is of this package: of others nobody knows whether they ask the device."""
+    """Whether a rule, and every rule inside it, belongs to this package; other rules may synchronise with a GPU."""
     inside = [value for value in vars(rule).values() if callable(value)] if is_dataclass(rule) else []
     return type(rule).__module__.startswith("softdlm.") and all(map(_ours, inside))

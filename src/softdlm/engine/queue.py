@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from softdlm.decode import check_length, check_start
 from softdlm.engine.captured import Slots
+from softdlm.engine.plan import check_length, check_start
 from softdlm.errors import PromptError
 from softdlm.trace import RowRecord
 from softdlm.types import Canvas
@@ -16,7 +16,7 @@ from softdlm.types import Canvas
 
 @dataclass
 class Engine:
-    """`submit` requests, call `step` while it is `busy`; it is a batch that never has to be full or to begin."""
+    """`submit` requests at any time and call `step` while the engine is `busy`: rows enter as others leave."""
 
     slots: Slots
     waiting: deque[tuple[int, Canvas]] = field(default_factory=deque)
@@ -58,8 +58,8 @@ class Engine:
         done = {number: row for number, row in self.rows.items() if not self.slots.rows[row].running}
         for number in done:
             del self.rows[number]
-        return {number: self.slots.tell(row) for number, row in done.items()}
+        return {number: self.slots.read_row(row) for number, row in done.items()}
 
     def read(self, request: int) -> RowRecord | None:
         """How far a request has come; None while it waits."""
-        return self.slots.tell(self.rows[request]) if request in self.rows else None
+        return self.slots.read_row(self.rows[request]) if request in self.rows else None

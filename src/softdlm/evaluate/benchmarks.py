@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.benchmark_data import TASKS, digest, find_folder
-from softdlm.evaluate.cell import EosWord
+from softdlm.decoding import EosPolicy
 from softdlm.evaluate.fingerprint import request_number
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PREFIX = "softdlm_"
 _FEWSHOT_SEED = 1234
 """lm-eval's default, for the tasks that draw their shots."""
-_DECODING = ("temperature", "top_p", "ranking", "schedule")
+_DECODING = ("temperature", "top_p", "rank")
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Benchmark:
         return self._generation["max_gen_toks"]
 
     @property
-    def eos(self) -> EosWord:
+    def eos(self) -> EosPolicy:
         """For `softdlm.evaluate.cell.eos_options`."""
         return self._generation["eos"]
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """What the reading says beyond length and EOS: Dream's temperature, top_p, ranking and schedule."""
+        """What the reading says beyond length and EOS: Dream's temperature, top_p and rank."""
         return {name: self._generation[name] for name in _DECODING if name in self._generation}
 
     @property

@@ -6,14 +6,13 @@ come, split them along `batches`, and yield samples in any order: the runner fil
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -25,6 +24,7 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
+from softdlm.records.canonical import digest_text
 from softdlm.records.journal import Sample
 
 
@@ -143,11 +143,9 @@ def answer(model: Denoiser, task: EvalTask, cell: Cell, items: Sequence[Any]) ->
         model,
         prompts,
         chat=False,
-        stop=tuple(items[0].stop),
         batch_size=len(items),
         requests=[request_number(item.prompt, "0") for item in items],
-        max_new_tokens=cell.decoding.max_new_tokens,
-        **cell.decoding.options(model.eos_ids),
+        decoding=[replace(cell.decoding, stop=tuple(item.stop)) for item in items],
     )
     seconds = time.perf_counter() - start
     passes = sum(each.forwards for each in answers)
@@ -161,9 +159,9 @@ def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str,
     extra = {name: value for name, value in verdict.items() if name not in ("correct", "reason")}
     return Sample(
         id=item.id,
-        prompt_digest=_digest(item.prompt),
+        prompt_digest=digest_text(item.prompt)[:16],
         text=made.text,
-        ids_digest=_digest(" ".join(map(str, made.ids))),
+        ids_digest=digest_text(" ".join(map(str, made.ids)))[:16],
         forwards=made.forwards,
         tokens=len(made.ids),
         seconds=round(seconds, 6),
@@ -172,7 +170,3 @@ def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str,
         reason=str(verdict["reason"]),
         extra=extra,
     )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]

@@ -1,118 +1,101 @@
-"""What was asked for, as lists; and the cells that it means, each with its protocol."""
+"""What is to be evaluated, as lists; and the cells that it means, each with its protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
-from softdlm.cache import CacheKind
-from softdlm.commit import Rank
+from softdlm.commit import CommitRule
+from softdlm.decoding import Decoding
 from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
 from softdlm.evaluate import paper
-from softdlm.evaluate.cell import (
-    SINGLE,
-    Cell,
-    Decoding,
-    EosWord,
-    ModelSpec,
-    Rate,
-    Reading,
-    TaskSpec,
-    protocol,
-    short_digest,
-    task_record,
-)
+from softdlm.evaluate.cell import SINGLE, Cell, ModelSpec, TaskSpec, protocol, task_record
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.feedback import FeedbackRule
-from softdlm.methods import feedback_rule
-from softdlm.models.denoiser import Strength
 from softdlm.models.load import Checkpoint
+from softdlm.records.canonical import digest
+from softdlm.registry import build
+
+Source = Mapping[str, Any]
+"""Values for fields that a Decoding leaves out, such as those of the paper, of a task, or of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Models x tasks x methods x rates. None leaves a setting to the recipe, then to the task.
+    """Models x tasks x Decodings. What a Decoding leaves out is filled from the recipe, the task, then the checkpoint.
 
-    A method is a name (softdlm.methods) or a pair of a name and a rule of your own. With `single`, vanilla at one
-    token a step is part of every comparison, for the recovery rates.
+    With `single`, vanilla at one token a step is part of every comparison, for the recovery rates.
     """
 
     models: tuple[ModelSpec, ...]
     tasks: tuple[TaskSpec, ...]
-    methods: tuple[str | tuple[str, FeedbackRule], ...] = ("vanilla", "euclidean", "slerp")
-    rates: tuple[Rate, ...] = (Rate("tokens_per_step", 4),)
-    ks: tuple[int, ...] | None = None
-    lams: tuple[float, ...] | None = None
-    recipe: Literal["paper"] | None = None
-    reading: Reading | None = None
-    rank: Rank | None = None
-    eos: EosWord | None = None
-    block_length: int | None = None
-    max_new_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int = 0
+    decodings: tuple[Decoding, ...]
+    recipe: str | None = None
+    """`paper`: k, lambda, EOS policy, lengths and Dream's sampling by model family and benchmark."""
+    reading: str | None = None
+    """How Dream's vanilla is read, with the recipe."""
     single: bool = True
-    cache: CacheKind | None = None
-    refresh: int | None = None
-    renew: int = 1
 
     def __post_init__(self) -> None:
         """Try every value once, so that a bad one is an error before anything is run."""
-        for name in ("models", "tasks", "methods", "rates"):
+        for name in ("models", "tasks", "decodings"):
             if not getattr(self, name):
                 raise UsageError(f"no {name}: give at least one")
         if self.recipe not in (None, "paper"):
-            raise UsageError(f"unknown recipe {self.recipe!r}: paper is the one there is")
+            raise UsageError(f"unknown recipe {self.recipe!r}: the only one is paper")
         if self.reading is not None and (self.recipe is None or self.reading not in paper.READINGS):
             raise UsageError(f"reading {self.reading!r}: one of {', '.join(paper.READINGS)}, with the recipe paper")
-        list(self.decodings(paper.Setting(), 1 if self.max_new_tokens is None else self.max_new_tokens, "allow"))
+        self.settled()
 
-    def setting(self, family: str, task: str, own: Strength) -> paper.Setting:
-        return paper.Setting(*own) if self.recipe is None else paper.setting(family, task, self.reading, own)
+    def settled(self, *sources: Source | Any) -> list[Decoding]:
+        """Every Decoding, filled; vanilla at one token a step first where it is wanted, none twice."""
+        first = self.decodings[0]
+        single = [replace(first, commit="topn(1)", feedback=SINGLE.feedback, k=None, lam=None)] if self.single else []
+        found: list[Decoding] = []
+        for each in [*single, *self.decodings]:
+            settled = each.settled(*sources)
+            if settled not in found:
+                found.append(settled)
+        return found
 
-    def decodings(self, setting: paper.Setting, max_new_tokens: int, eos: EosWord) -> Iterator[Decoding]:
-        """Every decoding of one model on one task, vanilla at one token a step first; none comes twice."""
-        seen = []
-        rates = [(SINGLE, ["vanilla"])] if self.single else []
-        for rate, methods in [*rates, *((rate, self.methods) for rate in self.rates)]:
-            for name, rule in self._feedback(methods, setting):
-                each = self._decoding(name, rule, rate, setting, max_new_tokens, eos)
-                if each not in seen:
-                    seen.append(each)
-                    yield each
 
-    def _feedback(self, methods: Any, setting: paper.Setting) -> Iterator[tuple[str, FeedbackRule]]:
-        """Each method at each strength it has."""
-        for method in methods:
-            if not isinstance(method, str):
-                yield method
-                continue
-            for k in self.ks or (setting.k,):
-                for lam in self.lams or (setting.lam,):
-                    yield method, feedback_rule(method, k, lam)
+def sweep(
+    base: Decoding,
+    feedback: Sequence[str | FeedbackRule],
+    commits: Sequence[str | CommitRule],
+    ks: Sequence[int | None] = (None,),
+    lams: Sequence[float | None] = (None,),
+) -> tuple[Decoding, ...]:
+    """Every feedback rule at every strength it has, with every commit rule; the rest as in `base`."""
+    made = []
+    for commit in commits:
+        for rule in feedback:
+            for k in ks:
+                for lam in lams:
+                    made.append(replace(base, commit=commit, feedback=_with_strength(rule, k, lam)))
+    return tuple(dict.fromkeys(made)) if all(map(_has_hash, made)) else tuple(made)
 
-    def _decoding(
-        self, name: str, rule: FeedbackRule, rate: Rate, setting: paper.Setting, max_new_tokens: int, eos: EosWord
-    ) -> Decoding:
-        return Decoding(
-            method=name,
-            feedback=rule,
-            rate=rate,
-            commit=paper.commit(rate, self.rank, setting.reading, max_new_tokens),
-            max_new_tokens=max_new_tokens,
-            eos=self.eos or eos,
-            block_length=self.block_length,
-            rank=self.rank,
-            reading=setting.reading,
-            temperature=setting.temperature if self.temperature is None else self.temperature,
-            top_p=setting.top_p if self.top_p is None else self.top_p,
-            seed=self.seed,
-            cache=self.cache,
-            refresh=self.refresh,
-            renew=self.renew,
-        )
+
+def _with_strength(rule: str | FeedbackRule, k: int | None, lam: float | None) -> str | FeedbackRule:
+    """A spelled rule at a strength; a rule without that parameter, and a rule given as a value, stay as they are."""
+    if not isinstance(rule, str):
+        return rule
+    plain = build("feedback", rule)
+    wanted = {name: value for name, value in (("k", k), ("lam", lam)) if value is not None and hasattr(plain, name)}
+    if not wanted or not is_dataclass(plain) or "(" in rule:
+        return rule
+    known = {each.name for each in fields(plain)}
+    inside = ", ".join(f"{name}={value!r}" for name, value in wanted.items() if name in known)
+    return f"{rule}({inside})" if inside else rule
+
+
+def _has_hash(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -203,17 +186,23 @@ class Finder:
 def _cells(grid: Grid, model: ModelSpec, finder: Finder, spec: TaskSpec) -> Iterator[Planned]:
     checkpoint, record = finder.model(model)
     family = checkpoint.source.family
+    recipe: Source = {}
     if grid.recipe is not None:
+        recipe = paper.setting(family, spec.name, grid.reading).fields
         spec = replace(spec, name=paper.variant(family, spec.name))
     task, written, lengths = finder.task(model, spec)
-    setting = grid.setting(family, spec.name, checkpoint.strength)
-    length = grid.max_new_tokens or setting.max_new_tokens or task.max_new_tokens
-    check_prompts(spec, lengths, checkpoint, length)
     items = tuple(item.id for item in task.items)
-    for decoding in grid.decodings(setting, length, setting.eos or task.eos):
+    for decoding in grid.settled(recipe, task_source(task), checkpoint.own):
+        assert decoding.max_new_tokens is not None
+        check_prompts(spec, lengths, checkpoint, decoding.max_new_tokens)
         cell = Cell(model, spec, decoding)
         whole = protocol(cell, record, written)
-        yield Planned(short_digest(whole), cell, whole, items)
+        yield Planned(digest(whole), cell, whole, items)
+
+
+def task_source(task: EvalTask) -> Source:
+    """The fields of a Decoding that a task fills."""
+    return {"max_new_tokens": task.max_new_tokens, "eos": task.eos}
 
 
 def check_prompts(spec: TaskSpec, lengths: Mapping[str, int], found: Checkpoint, max_new_tokens: int) -> None:

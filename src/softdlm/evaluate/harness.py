@@ -15,10 +15,11 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import simple_parse_args_string
 from tqdm import tqdm
 
-from softdlm.decode import check_length
+from softdlm.decoding import Decoding
+from softdlm.engine.plan import check_length
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.evaluate.fingerprint import digest, protocol, request_number
-from softdlm.evaluate.harness_settings import Decoding, Settings
+from softdlm.evaluate.harness_settings import Settings
 from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.likelihood import log_likelihood
 from softdlm.generation import encode, generate
@@ -26,7 +27,7 @@ from softdlm.models.load import load
 
 _PROTOCOL = "softdlm protocol"
 """The key under which a cache keeps the settings of its answers."""
-_SAID_BY_TASKS = {"until", "do_sample", "max_gen_toks", "temperature", "top_p", "top_k", "eos", "ranking", "schedule"}
+_SAID_BY_TASKS = {"until", "do_sample", "max_gen_toks", "temperature", "top_p", "top_k", "eos", "rank", "k", "lam"}
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,11 @@ class Request:
     index: int
     number: int
     ids: tuple[int, ...]
-    stops: tuple[str, ...]
     decoding: Decoding
 
     @property
     def length(self) -> int:
-        return len(self.ids) + self.decoding.max_new_tokens
+        return len(self.ids) + (self.decoding.max_new_tokens or 0)
 
 
 @register_model("softdlm")
@@ -154,8 +154,7 @@ class SoftDLM(LM):
             number = request_number(text, str(seen[text]))  # repeats of one prompt draw afresh
             seen[text] += 1
             ids = tuple(encode(self.model, text, chat=False))
-            stops = tuple(filter(None, words["until"]))
-            asked.append(Request(index, number, ids, stops, self.settings.for_request(words)))
+            asked.append(Request(index, number, ids, self.settings.for_request(words, self.model.own)))
         if asked:
             self._check_length(max(asked, key=lambda each: each.length))
         return asked
@@ -170,15 +169,12 @@ class SoftDLM(LM):
             ) from error
 
     def _answers(self, batch: Sequence[Request]) -> list[str]:
-        decoding = batch[0].decoding
         answers = generate(
             self.model,
             [list(request.ids) for request in batch],
-            max_new_tokens=decoding.max_new_tokens,
-            stop=batch[0].stops,
             batch_size=len(batch),
             requests=[request.number for request in batch],
-            **decoding.options(self.model),
+            decoding=[request.decoding for request in batch],
         )
         return [answer.text for answer in answers]
 
@@ -189,7 +185,7 @@ class SoftDLM(LM):
             before,
             target,
             samples=self.settings.mc_samples,
-            seed=request_number(str(self.settings.seed), context, continuation),
+            seed=request_number(str(self.settings.decoding.seed or 0), context, continuation),
             batch_size=self.settings.batch_size,
         )
         return value, self.settings.check_greedy and self._is_greedy(before, target)
@@ -213,7 +209,8 @@ class SoftDLM(LM):
 
     def _is_greedy(self, before: list[int], target: list[int]) -> bool:
         """Whether one token at a time, the surest first, gives the continuation."""
-        answer = generate(self.model, [before], max_new_tokens=len(target), early_finish=False)[0]
+        vanilla: Any = {"commit": "topn(1)", "feedback": "vanilla", "early_finish": False}
+        answer = generate(self.model, [before], max_new_tokens=len(target), **vanilla)[0]
         return answer.canvas_ids == target
 
 
@@ -224,15 +221,20 @@ def said_by(said: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise UsageError(f"generation_kwargs {', '.join(sorted(unknown))} mean nothing to softdlm: leave them out")
     limit = words.pop("max_gen_toks")
+    words.pop("do_sample", None)  # the temperature says it
     return words | ({"max_new_tokens": limit} if limit else {})
 
 
 def batches(requests: Sequence[Request], size: int) -> Iterator[list[Request]]:
-    """Requests that share stops and decoding, the shortest first, so that neighbours need little padding."""
-    groups: dict[Any, list[Request]] = {}
-    for request in requests:
-        groups.setdefault((request.stops, request.decoding), []).append(request)
-    for group in groups.values():
-        group.sort(key=lambda request: len(request.ids))
+    """Requests that share passes, the shortest first, so that neighbours need little padding."""
+    groups: list[list[Request]] = []
+    for request in sorted(requests, key=lambda request: len(request.ids)):
+        for group in groups:
+            if group[0].decoding == request.decoding:
+                group.append(request)
+                break
+        else:
+            groups.append([request])
+    for group in groups:
         for start in range(0, len(group), size):
             yield group[start : start + size]

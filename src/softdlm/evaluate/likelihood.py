@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softdlm.decode import check_length, check_start
+from softdlm.engine.plan import check_length, check_start
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 

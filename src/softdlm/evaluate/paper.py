@@ -5,24 +5,23 @@ Families are named by their `model_type`: llada (LLaDA, LLaDA-1.5), llada2_moe (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Literal
 
-from softdlm.commit import CommitRule, Rank, Steps
+from softdlm.commit import Rank
+from softdlm.decoding import EosPolicy
 from softdlm.errors import UsageError
-from softdlm.evaluate.cell import EosWord, Rate, Reading
-from softdlm.methods import commit_rule
-from softdlm.models.denoiser import Strength
 
 Domain = Literal["math", "code"]
+Reading = Literal["dream-dllm", "dream-greedy"]
 DOMAINS: dict[str, Domain] = {"gsm8k": "math", "math500": "math", "humaneval": "code", "mbpp": "code"}
 RATES = (1, 2, 4, 8)
 """Tokens a step; 1 is single-token prediction."""
 SEARCH = tuple(product((2, 3, 4), (0.1, 0.3, 0.5, 0.7)))
 """The (k, lambda) that both soft methods were searched over."""
 READINGS: tuple[Reading, ...] = ("dream-dllm", "dream-greedy")
-"""Dream's vanilla: ranked by entropy at temperature 0.1 and top-p 0.9 on the eps schedule, or greedy, n a step."""
+"""Dream's vanilla, n tokens a step: ranked by entropy at temperature 0.1 and top-p 0.9 (default), or greedy."""
 
 _STRENGTH = {
     ("llada", "math"): (2, 0.3),
@@ -44,57 +43,60 @@ _SHOTS_AND_LENGTH = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper sets; None leaves it to the task."""
+    """What the paper sets for one benchmark; None leaves a field to the task and to the checkpoint."""
 
-    k: int = 3
-    lam: float = 0.3
-    eos: EosWord | None = None
+    k: int | None = None
+    lam: float | None = None
+    eos: EosPolicy | None = None
     shots: int | None = None
     max_new_tokens: int | None = None
-    reading: Reading = "plain"
-    temperature: float = 0.0
+    rank: Rank | None = None
+    temperature: float | None = None
     top_p: float | None = None
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a Decoding that it fills."""
+        return {name: value for name, value in asdict(self).items() if name != "shots"}
 
-def setting(family: str, task: str, reading: Reading | None = None, own: Strength = Strength()) -> Setting:
-    """The setting of a benchmark (or a variant, `gsm8k-...`) for a family; other tasks take the model's own strength.
+
+def setting(family: str, task: str, reading: str | None = None) -> Setting:
+    """The setting of a benchmark, or a variant of one (`gsm8k-...`), for a family.
 
     LLaDA-2.0-mini's EOS policy is not printed: LLaDA's is taken. `reading` is Dream's, by default `dream-dllm`.
     """
     like = "Dream" if family == "Dream" else "llada"
-    if reading is not None and like != "Dream":
-        raise UsageError(f"reading {reading!r} is Dream's, not of the family {family}")
-    chosen = reading or READINGS[0] if like == "Dream" else "plain"
-    temperature, top_p = (0.1, 0.9) if chosen == "dream-dllm" else (0.0, None)
+    check_reading(reading, like)
+    drawn: dict[str, Any] = {}
+    if like == "Dream" and reading != "dream-greedy":
+        drawn = {"rank": "entropy", "temperature": 0.1, "top_p": 0.9}
     name = benchmark(task)
     if name is None:
-        return Setting(*own, reading=chosen, temperature=temperature, top_p=top_p)
+        return Setting(**drawn)
     k, lam = _STRENGTH[like, DOMAINS[name]]
     shots, length = _SHOTS_AND_LENGTH[like, name]
-    return Setting(k, lam, eos_policy(like, name), shots, length, chosen, temperature, top_p)
+    return Setting(k, lam, eos_policy(like, name), shots, length, **drawn)
+
+
+def check_reading(reading: str | None, like: str) -> None:
+    if reading is not None and reading not in READINGS:
+        raise UsageError(f"reading {reading!r}: one of {', '.join(READINGS)}")
+    if reading is not None and like != "Dream":
+        raise UsageError(f"reading {reading!r} is for Dream, not for the family {like}: leave it out")
 
 
 def variant(family: str, task: str) -> str:
-    """The benchmark with the prompts of this family: Dream's are other ones, without shots."""
+    """The benchmark with the prompts of this family: Dream has its own, without shots."""
     return f"{task}-dream" if family == "Dream" and task in DOMAINS else task
 
 
-def eos_policy(family: str, name: str) -> EosWord:
+def eos_policy(family: str, name: str) -> EosPolicy:
     """EOS last; on HumanEval EOS forbidden and end of turn allowed; Dream as it comes."""
     if family == "Dream":
         return "allow"
     return "forbid-first" if name == "humaneval" else "last"
 
 
-def commit(rate: Rate, rank: Rank | None, reading: Reading, max_new_tokens: int) -> CommitRule:
-    """The rule that gives a rate; `dream-dllm` spreads n a step over its eps schedule, ranked by entropy."""
-    if reading == "dream-dllm" and rate.name == "tokens_per_step":
-        steps = -(-max_new_tokens // int(rate.value))
-        return Steps(steps, schedule="eps", rank=rank or "entropy")
-    value: Any = int(rate.value) if rate.name == "tokens_per_step" else rate.value
-    return commit_rule(**{rate.name: value}, rank=rank)
-
-
 def benchmark(task: str) -> str | None:
-    """The benchmark that a task or variant is of."""
+    """The benchmark that a task is, or is a variant of."""
     return next((name for name in DOMAINS if task.startswith(name)), None)

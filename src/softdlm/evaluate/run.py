@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from softdlm import __version__
+from softdlm.commit import TopN
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
@@ -141,8 +142,8 @@ class Pace:
 def expected_passes(planned: Planned) -> float:
     """Of an item: exact for n a step without an early end, a quarter of the canvas for adaptive rules."""
     decoding = planned.cell.decoding
-    per_pass = decoding.rate.value if decoding.rate.name == "tokens_per_step" else 4
-    return max(1.0, decoding.max_new_tokens / per_pass)
+    per_pass = decoding.commit.n if isinstance(decoding.commit, TopN) else 4
+    return max(1.0, (decoding.max_new_tokens or 1) / per_pass)
 
 
 def run(plan: Plan, out: Path, executor: Executor, report: Report = lambda progress: None) -> dict[str, Failure]:

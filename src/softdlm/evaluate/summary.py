@@ -10,12 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from softdlm.errors import UsageError
-from softdlm.evaluate.cell import RATES, short_digest
+from softdlm.errors import ResultsError, UsageError
+from softdlm.evaluate.cell import PROTOCOL
 from softdlm.evaluate.metrics import Effort, Share, mcnemar, recovery
+from softdlm.records.canonical import digest
 from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Sample, read_manifest, read_samples
 
 Row = dict[str, Any]
+RULES = ("commit", "feedback", "commit_source", "feedback_source")
+RATES = ("topn", "steps", "threshold", "entropy", "factor")
+"""The order of commit rules in a table."""
 _STRENGTH = re.compile(r" k=\S+ lam=\S+$")
 
 
@@ -32,28 +36,37 @@ class Result:
     @staticmethod
     def read(folder: Path) -> Result:
         manifest = read_manifest(folder)
+        if (version := manifest["protocol"].get("softdlm_protocol")) != PROTOCOL:
+            raise ResultsError(
+                f"{folder} was made by another version of softdlm (protocol {version}; this one reads {PROTOCOL}): "
+                "evaluate again into another folder"
+            )
         samples, _ = read_samples(folder / SAMPLES)
         finished = (folder / SUMMARY).exists()
         return Result(folder, manifest["labels"], manifest["protocol"], samples, finished)
 
     @property
     def is_vanilla(self) -> bool:
-        return self.protocol["method"]["rule"] == "Mask"
+        return self.protocol["decoding"]["feedback"] == "vanilla"
 
     @property
     def is_single(self) -> bool:
-        """Vanilla at one token a step, whatever the schedule that gives it."""
-        rate = self.protocol["rate"]
-        return self.is_vanilla and (rate["name"], rate["value"]) == ("tokens_per_step", 1)
+        """Vanilla at one token a step, ranked by anything."""
+        return self.is_vanilla and self.labels["rate"] == "1 a step"
 
     @cached_property
     def comparison(self) -> str:
         """The same for all methods and rates of one comparison: model, task, items and settings."""
-        return short_digest({name: self.protocol[name] for name in ("softdlm_protocol", "model", "task", "decoding")})
+        return digest({"model": self.protocol["model"], "task": self.protocol["task"], "decoding": self.settings})
 
-    @cached_property
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The Decoding without its rules."""
+        return {name: value for name, value in self.protocol["decoding"].items() if name not in RULES}
+
+    @property
     def rate(self) -> str:
-        return short_digest(self.protocol["rate"])
+        return self.protocol["decoding"]["commit"]
 
     def verdicts(self, ids: Sequence[str]) -> list[bool]:
         return [self.samples[item].correct for item in ids]
@@ -137,9 +150,16 @@ def _row(result: Result, vanilla: Result | None, single: Result | None) -> Row:
 
 def _order(result: Result) -> tuple[Any, ...]:
     """Models and tasks together, then rates from slow to fast, then vanilla first."""
-    labels, rate = result.labels, result.protocol["rate"]
-    kind = RATES.index(rate["name"]) if rate["name"] in RATES else len(RATES)
-    return labels["model"], labels["task"], kind, rate["name"], rate["value"], not result.is_vanilla, labels["method"]
+    name, _, inside = result.rate.partition("(")
+    found = re.search(r"[0-9.]+(e-?[0-9]+)?", inside)
+    kind = RATES.index(name) if name in RATES else len(RATES)
+    return (
+        result.labels["model"],
+        result.labels["task"],
+        (kind, name, float(found.group()) if found else 1.0, inside),
+        not result.is_vanilla,
+        result.labels["method"],
+    )
 
 
 def _distinctions(results: Sequence[Result]) -> list[str]:
@@ -147,18 +167,17 @@ def _distinctions(results: Sequence[Result]) -> list[str]:
     flat = [
         {
             name: value
-            for part in ("model", "task", "decoding")
-            for name, value in result.protocol[part].items()
-            if name != "items"
+            for part in (each.protocol["model"], each.protocol["task"], each.settings)
+            for name, value in part.items()
         }
-        for result in results
+        for each in results
     ]
-    places = [(result.labels["model"], result.labels["task"]) for result in results]
+    places = [(each.labels["model"], each.labels["task"]) for each in results]
     varying = {
         name
         for place in set(places)
-        for name in {name for each in flat for name in each}
-        if len({short_digest(each.get(name)) for each, where in zip(flat, places, strict=True) if where == place}) > 1
+        for name in {name for each in flat for name in each} - {"items"}
+        if len({digest(each.get(name)) for each, where in zip(flat, places, strict=True) if where == place}) > 1
     }
     return [" ".join(f"{name}={each[name]}" for name in sorted(varying) if name in each) for each in flat]
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from softdlm.decoding import EosPolicy
 from softdlm.errors import TokenizerError, UsageError
-from softdlm.evaluate.cell import EosWord, TaskSpec, short_digest
+from softdlm.evaluate.cell import TaskSpec
 from softdlm.generation import render_chat
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.load import Checkpoint
+from softdlm.records.canonical import digest
 from softdlm.sandbox.run import Sandbox, find_sandbox
 from softdlm.tasks import TASKS, Item, Task, load_task, official_size, runs_code
 from softdlm.tasks.math import final_answer
@@ -46,7 +48,7 @@ class EvalTask(Protocol):
     def max_new_tokens(self) -> int: ...
 
     @property
-    def eos(self) -> EosWord: ...
+    def eos(self) -> EosPolicy: ...
 
     def score(self, item: Any, text: str) -> Mapping[str, Any]:
         """`correct` (bool) and `reason` (a word or two); further keys are extra metrics."""
@@ -76,7 +78,7 @@ class BuiltinTask:
     items: tuple[Question, ...]
     sandbox: Sandbox | None = None
     """Where the programs of a task run; None for a task that has none."""
-    eos: EosWord = "allow"
+    eos: EosPolicy = "allow"
 
     @property
     def max_new_tokens(self) -> int:
@@ -104,7 +106,7 @@ class BuiltinTask:
             "name": self.task.name,
             "version": VERSIONS[self.task.name],
             "split": self.task.split,
-            "references": short_digest(references),
+            "references": digest(references),
             "sandbox": None if self.sandbox is None else self.sandbox.record(),
         }
 

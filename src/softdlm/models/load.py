@@ -12,7 +12,7 @@ from typing import Any, get_args
 import torch
 
 from softdlm.errors import CheckpointError, UsageError
-from softdlm.models.denoiser import Attention, Denoiser, Source, Strength
+from softdlm.models.denoiser import Attention, Denoiser, OwnSettings, Source
 from softdlm.models.family import Family
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import build
@@ -65,7 +65,7 @@ def load(
         max_length=found.max_length,
         source=found.source,
     )
-    denoiser.strength = found.strength
+    denoiser.own = found.own
     return denoiser
 
 
@@ -83,14 +83,9 @@ class Checkpoint:
     source: Source
 
     @property
-    def strength(self) -> Strength:
-        """config.json's, under a key of ours."""
-        stated = self.config.get("soft_tokens", {})
-        known = isinstance(stated, Mapping) and set(stated) <= set(Strength._fields)
-        found = Strength(**stated) if known else None
-        if found is None or type(found.k) is not int or found.k < 1 or not _is_share(found.lam):
-            raise CheckpointError(f"config.json says soft_tokens = {stated!r}; it may hold k from 1 and lam in [0, 1]")
-        return found
+    def own(self) -> OwnSettings:
+        """The checkpoint's own decoding settings."""
+        return OwnSettings.read(self.config.get("decoding", {}))
 
     @property
     def from_hub(self) -> bool:

@@ -1,0 +1,126 @@
+"""A Decoding bound to a model: everything that stays the same over a decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softdlm.blocks import Blocks, first
+from softdlm.cache import CachePolicy, Caching
+from softdlm.commit import CommitRule
+from softdlm.decoding import Decoding, EarlyFinish
+from softdlm.errors import PromptError
+from softdlm.feedback import FeedbackRule, Mask
+from softdlm.models.denoiser import Denoiser
+from softdlm.predict import Sampling, uniforms
+from softdlm.types import Canvas, Embeddings, Step, ids_on
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same over a decode."""
+
+    model: Denoiser
+    commit: CommitRule
+    feedback: FeedbackRule
+    blocks: Blocks
+    caching: Caching
+    sampling: Sampling
+    draw: Draw | None
+    early_finish: EarlyFinish
+    ends: Int[Tensor, "_"]
+    """The model's EOS ids."""
+
+    @staticmethod
+    def of(
+        model: Denoiser,
+        decoding: Decoding,
+        requests: Sequence[int] | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> Plan:
+        """A settled Decoding on this model. `requests` and `seeds` are those of the rows; by default the rows' numbers,
+        and the Decoding's seed for all.
+        """
+        commit, feedback = decoding.rules
+        needs = {need for rule in (commit, feedback) if (need := getattr(rule, "needs", None)) is not None}
+        sampling = Sampling(
+            model.mask_id,
+            **decoding.token_policy(model),
+            temperature=decoding.temperature or 0.0,
+            top_p=decoding.top_p,
+            top_k=decoding.top_k,
+            k=max(feedback.k, decoding.candidates or 1),
+            needs=frozenset(needs),
+        )
+        draw = Draw(decoding.seed or 0, requests, seeds) if sampling.temperature else None
+        blocks = Blocks.of(model, decoding.block_length)
+        assert not isinstance(decoding.cache, str)
+        caching = Caching.of(blocks, decoding.cache)
+        finish, ends = decoding.early_finish or False, ids_on(model.device, model.eos_ids)
+        return Plan(model, commit, feedback, blocks, caching, sampling, draw, finish, ends)
+
+    @property
+    def vanilla(self) -> bool:
+        """Whether an open position stays [MASK], so that only the block's positions need a prediction."""
+        return isinstance(self.feedback, Mask)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        return Embeddings(self.model.embedding, self.model.embedding[self.model.mask_id])
+
+    def finished(self, step: Step) -> Bool[Tensor, "B"]:
+        """Rows in which nothing is open before the first EOS: what comes after never reaches the text."""
+        if not self.early_finish:
+            return torch.zeros_like(step.block_closed)
+        done = eos_reached(step.canvas, self.ends)
+        return done & step.block_closed if self.early_finish == "block" else done
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two decodes must share to use the same captured passes."""
+        policy: CachePolicy | None = self.caching.policy
+        return self.commit, self.feedback, self.blocks, policy, self.sampling, self.early_finish
+
+    def with_memory(self, batch: int, length: int) -> Plan:
+        """The same plan with room for the keys and values of a batch, where it caches them."""
+        return replace(self, caching=self.caching.with_memory(self.model, batch, length))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The uniform numbers of a pass, a function of (seed, request, pass, position)."""
+
+    seed: int
+    requests: Sequence[int] | None = None
+    """One per row; None numbers the rows."""
+    seeds: Sequence[int] | None = None
+    """One per row; None: `seed` for all."""
+
+    def __call__(self, canvas: Canvas, passes: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
+        rows = len(canvas.ids)
+        requests = range(rows) if self.requests is None else self.requests
+        seeds = [self.seed] * rows if self.seeds is None else self.seeds
+        return uniforms(seeds, requests, passes.flatten().tolist(), canvas)
+
+
+def eos_reached(canvas: Canvas, eos_ids: Int[Tensor, "_"]) -> Bool[Tensor, "B"]:
+    """Rows whose answer holds an EOS with no open position before it."""
+    ends = torch.isin(canvas.ids, eos_ids) & canvas.free & ~canvas.open
+    before = torch.arange(canvas.ids.shape[1], device=canvas.ids.device) < first(ends)
+    return ends.any(1) & ~(canvas.open & before).any(1)
+
+
+def check_start(model: Denoiser, first: int) -> None:
+    """`first` is the first position that is to be predicted: the length of the prompt."""
+    if first < model.first_open:
+        raise PromptError("an empty prompt: this model predicts a token from the one before it; begin with BOS")
+
+
+def check_length(model: Denoiser, length: int) -> None:
+    if model.max_length is not None and length > model.max_length:
+        raise PromptError(f"prompt and answer take {length} tokens, the model's context is {model.max_length}")

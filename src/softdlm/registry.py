@@ -1,0 +1,227 @@
+"""Rules by name, and the text that stands for a rule: `slerp(k=1, lam=0.5)`, `entropy(0.1)`, `my_rules.py:Mine(k=3)`.
+
+A rule's name is declared beside its class with `named`. Command line, result files, help texts and documentation read
+names and parameters from here. A spelling is parsed as a name and literals; it is never evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from softdlm.errors import UsageError
+from softdlm.records.canonical import digest_text
+
+Kind = Literal["commit", "feedback", "cache"]
+Rule = TypeVar("Rule", bound=type)
+ALWAYS_SPELLED = ("k", "lam")
+"""Parameters that a spelling names even at their defaults: results are compared by them."""
+_FROM_FILE = re.compile(r"(?P<file>.+\.py):(?P<call>.+)", re.DOTALL)
+_CALL = re.compile(r"\s*(?P<name>[A-Za-z_][\w-]*)\s*(\((?P<arguments>.*)\))?\s*", re.DOTALL)
+
+
+class Entry(NamedTuple):
+    """What a name stands for: a class, and the parameters that the name fixes."""
+
+    rule: Any
+    fixed: Mapping[str, Any]
+
+
+_ENTRIES: dict[Kind, dict[str, Entry]] = {"commit": {}, "feedback": {}, "cache": {}}
+_NAMES: dict[Any, tuple[Kind, str]] = {}
+
+
+def named(kind: Kind, name: str, **variants: Mapping[str, Any]) -> Callable[[Rule], Rule]:
+    """Declare a rule's name; `variants` are further names that fix some parameters (`_` stands for `-`)."""
+
+    def declare(rule: Rule) -> Rule:
+        _NAMES[rule] = kind, name
+        for each, fixed in {name: {}, **{key.replace("_", "-"): value for key, value in variants.items()}}.items():
+            if each in _ENTRIES[kind]:
+                raise ValueError(f"two {kind} rules are named {each!r}")
+            _ENTRIES[kind][each] = Entry(rule, fixed)
+        return rule
+
+    return declare
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    return tuple(_ENTRIES[kind])
+
+
+def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None) -> Any:
+    """The rule that a spelling stands for; `fill` gives parameters that it leaves out, where the rule has them."""
+    rule, fixed, arguments, keywords = _read(kind, text)
+    if inspect.isfunction(rule):
+        if arguments or keywords:
+            raise UsageError(f"{text!r}: a function takes no parameters; write a dataclass to give it some")
+        return rule
+    known = [each.name for each in dataclasses.fields(rule)]
+    given = {**dict(zip(known, arguments, strict=False)), **keywords}
+    if len(arguments) > len(known) or keywords.keys() - known or keywords.keys() & set(known[: len(arguments)]):
+        raise UsageError(f"{text!r}: {rule.__name__} takes {', '.join(known) or 'no parameters'}, each once")
+    if clash := given.keys() & fixed.keys():
+        raise UsageError(f"{text!r}: the name itself fixes {', '.join(clash)}")
+    filled = {name: value for name, value in (fill or {}).items() if name in known and value is not None}
+    try:
+        return rule(**{**filled, **fixed, **given})
+    except UsageError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{text!r} does not make a {kind} rule: {error}") from error
+
+
+def check(kind: Kind, text: str) -> None:
+    """Refuse a spelling that cannot become a rule, without keeping the rule."""
+    build(kind, text)
+
+
+def spell(rule: Any) -> str:
+    """The text that `build` turns into an equal rule; of a rule that is neither named nor from a file, its name."""
+    if inspect.isfunction(rule):
+        return f"{_home(rule)}{rule.__name__}"
+    name = _NAMES[type(rule)][1] if type(rule) in _NAMES else f"{_home(type(rule))}{type(rule).__qualname__}"
+    if not dataclasses.is_dataclass(rule):
+        return name
+    parts = [f"{each.name}={_literal(getattr(rule, each.name))}" for each in _shown(rule)]
+    return f"{name}({', '.join(parts)})" if parts else name
+
+
+def title(rule: Any) -> str:
+    """A rule's name without its parameters, for tables: the name of a variant where its parameters are fixed so."""
+    kind, name = _NAMES.get(type(rule), (None, None))
+    if kind is None or name is None:
+        return spell(rule).partition("(")[0].rpartition(":")[2]
+    variants = [each for each, entry in _ENTRIES[kind].items() if entry.rule is type(rule) and entry.fixed]
+    fits = [each for each in variants if all(getattr(rule, key) == v for key, v in _ENTRIES[kind][each].fixed.items())]
+    return fits[-1] if fits else name
+
+
+def source_digest(rule: Any) -> str | None:
+    """A digest of the file that a user's rule is written in, so that an edit is a change; None for rules of softdlm."""
+    kind = rule if inspect.isfunction(rule) else type(rule)
+    if (kind.__module__ or "").startswith("softdlm."):
+        return None
+    if inspect.isfunction(rule) and rule.__closure__ is not None:
+        raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
+    for place in (inspect.getmodule(kind), kind):
+        try:
+            return digest_text(inspect.getsource(place))  # type: ignore[arg-type]
+        except (OSError, TypeError):
+            continue
+    raise UsageError(f"the source of {kind.__qualname__} cannot be read, so an edit would go unseen: save it in a file")
+
+
+class Described(NamedTuple):
+    """A name for help texts and documentation."""
+
+    name: str
+    signature: str
+    about: str
+
+
+def described(kind: Kind) -> Iterator[Described]:
+    """Every name of a kind with its parameters and the first line of its class's docstring."""
+    for name, (rule, fixed) in _ENTRIES[kind].items():
+        shown = [each for each in dataclasses.fields(rule) if each.name not in fixed]
+        parameters = ", ".join(_parameter(each) for each in shown)
+        about = (inspect.getdoc(rule) or "").split("\n\n")[0].replace("\n", " ")
+        values = ", ".join(f"{key}={_literal(value)}" for key, value in fixed.items())
+        yield Described(
+            name, f"{name}({parameters})" if parameters else name, f"{rule.__name__} with {values}" if fixed else about
+        )
+
+
+def _read(kind: Kind, text: str) -> tuple[Any, Mapping[str, Any], list[Any], dict[str, Any]]:
+    """The class or function, the parameters that its name fixes, and the arguments of a spelling."""
+    from_file = _FROM_FILE.fullmatch(text)
+    call = _CALL.fullmatch(from_file["call"] if from_file else text)
+    if call is None:
+        raise UsageError(f"{text!r} is not the spelling of a {kind} rule, such as {_example(kind)}")
+    arguments, keywords = _arguments(kind, text, call["arguments"] or "")
+    if from_file:
+        return _load(Path(from_file["file"]), call["name"]), {}, arguments, keywords
+    entry = _ENTRIES[kind].get(call["name"])
+    if entry is None:
+        raise UsageError(f"unknown {kind} rule {call['name']!r}; known are {', '.join(names(kind))}")
+    return entry.rule, entry.fixed, arguments, keywords
+
+
+def _arguments(kind: Kind, text: str, inside: str) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        call = ast.parse(f"f({inside})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        if any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError("** is not a literal")
+        keywords = {str(keyword.arg): _value(kind, keyword.value) for keyword in call.keywords}
+        return [_value(kind, each) for each in call.args], keywords
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{text!r}: parameters are literals, such as {_example(kind)} ({error})") from error
+
+
+def _value(kind: Kind, node: ast.expr) -> Any:
+    """A literal, or a rule inside a rule: `threshold(0.95, floor=steps(32))`."""
+    if isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id in _ENTRIES[kind]):
+        return build(kind, ast.unparse(node))
+    if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
+        return {"true": True, "false": False, "null": None}[node.id]
+    return ast.literal_eval(node)
+
+
+def _load(file: Path, name: str) -> Any:
+    """A rule out of a user's file, which is run once per content."""
+    try:
+        content = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the rule file {file} cannot be read: {error}") from error
+    key = f"softdlm_rules_{file.stem}_{digest_text(f'{file.resolve()}:{content}')}"
+    if key not in sys.modules:
+        spec = spec_from_file_location(key, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        sys.modules[key] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            del sys.modules[key]
+            raise UsageError(f"the rule file {file} cannot be run: {type(error).__name__}: {error}") from error
+    rule = getattr(sys.modules[key], name, None)
+    if not (inspect.isfunction(rule) or (inspect.isclass(rule) and dataclasses.is_dataclass(rule))):
+        raise UsageError(f"{file} has no dataclass or function {name!r} to use as a rule")
+    return rule
+
+
+def _home(kind: Any) -> str:
+    """Where `build` finds a user's rule again: its file, if it was loaded from one."""
+    module = sys.modules.get(kind.__module__)
+    return f"{module.__file__}:" if module is not None and kind.__module__.startswith("softdlm_rules_") else ""
+
+
+def _shown(rule: Any) -> list[dataclasses.Field[Any]]:
+    fields = dataclasses.fields(rule)
+    return [each for each in fields if each.name in ALWAYS_SPELLED or getattr(rule, each.name) != _default(each)]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _parameter(field: dataclasses.Field[Any]) -> str:
+    default = _default(field)
+    return field.name if default is dataclasses.MISSING else f"{field.name}={_literal(default)}"
+
+
+def _literal(value: Any) -> str:
+    return spell(value) if callable(value) else f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _example(kind: Kind) -> str:
+    return {"commit": "topn(4)", "feedback": "slerp(k=3, lam=0.3)", "cache": "dual(refresh=4)"}[kind]
