@@ -21,12 +21,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from tests.evaluate.escapes import ESCAPES  # noqa: E402
-from tests.evaluate.hostile import ACCIDENTS, CHEATS, REFUSALS  # noqa: E402
-
 from softdlm.errors import SandboxError  # noqa: E402
 from softdlm.sandbox.backends import BACKENDS  # noqa: E402
 from softdlm.sandbox.run import Limits, Sandbox, find_sandbox  # noqa: E402
+from tests.sandbox.escapes import ESCAPES  # noqa: E402
+from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS  # noqa: E402
 
 HONEST = ("def f(x):\n    return x + 1\n", "assert f(1) == 2\n")
 WORLD = {"secret": secrets.token_hex(8), "port": 1, "home_file": str(Path.home())}

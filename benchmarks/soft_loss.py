@@ -1,7 +1,7 @@
-"""What soft tokens do to the loss on reference texts; nothing is decoded. It does not tell who gains from them.
+"""What soft tokens do to the loss on reference texts; nothing is decoded. It does not predict which networks gain.
 
 A share of each reference solution is masked and predicted, soft tokens are put at all masks, and a second pass predicts
-again. What is told is the change of the loss on the true tokens (nats a token; the answer and its first EOS).
+again. What is reported is the change of the loss on the true tokens (nats a token; the answer and its first EOS).
 
     python benchmarks/soft_loss.py --out benchmarks/results
     python benchmarks/soft_loss.py --model FOLDER --items 150 --lam 0.3,0.5

@@ -113,6 +113,18 @@ def test_a_stopped_run_goes_on_and_nothing_is_measured_twice(
     assert (tmp_path / "again" / "table7.html").read_text() == page
 
 
+KEPT = Path(__file__).parents[2] / "benchmarks" / "reproduction"
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="a source archive has no benchmarks")
+def test_the_kept_reproduction_is_drawn_again_from_its_compressed_data(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["redraw", str(KEPT / "data" / "report.json.gz"), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "report.html").exists()
+    kept_tables = {file.name for file in KEPT.glob("tables/*.md")}
+    assert kept_tables == {file.name for file in tmp_path.glob("tables/*.md")}
+
+
 def test_a_bad_value_is_an_error_before_anything_is_run(tmp_path: Path) -> None:
     for bad in (["table9"], ["table2", "--tasks", "chess"], ["table2", "--limit", "0"]):
         done = reproduce(*bad, "--out", str(tmp_path / "out"))

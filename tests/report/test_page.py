@@ -1,5 +1,6 @@
 """The page holds everything, fetches nothing, and comes back from its data."""
 
+import gzip
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -119,6 +120,17 @@ def test_a_report_comes_back_from_its_data(tmp_path: Path, folder: Path) -> None
         Report.read(tmp_path / "other.json")
     with pytest.raises(UsageError, match="cannot be read"):
         Report.read(tmp_path / "none.json")
+
+
+def test_compressed_data_gives_the_same_report_and_damaged_data_one_line(tmp_path: Path) -> None:
+    write_whole(tmp_path / "report.json", REPORT.record())
+    packed = gzip.compress((tmp_path / "report.json").read_bytes())
+    (tmp_path / "report.json.gz").write_bytes(packed)
+    assert Report.read(tmp_path / "report.json.gz") == Report.read(tmp_path / "report.json")
+    for damaged in (packed[:-20], b"not gzip", packed[:20] + bytes(20) + packed[40:]):
+        (tmp_path / "damaged.json.gz").write_bytes(damaged)
+        with pytest.raises(UsageError, match=r"damaged.json.gz cannot be read"):
+            Report.read(tmp_path / "damaged.json.gz")
 
 
 def test_without_figures_there_are_none(tmp_path: Path) -> None:

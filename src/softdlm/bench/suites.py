@@ -224,7 +224,7 @@ def refresh(bench: Bench) -> Found:
         rows.append({"cache": cache, "block": block, "renew": renew, "tokens a step": rate} | row)
     note = (
         "renew: everything is computed at the start of every so many blocks; the last value is once a decode, and "
-        "its spread holds a capture. What either costs in accuracy is in benchmarks/caches.py, not here."
+        "its spread holds a capture. What either costs in accuracy is in docs/caches.md, not here."
     )
     return Found(rows, notes=[note])
 

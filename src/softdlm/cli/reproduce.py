@@ -92,7 +92,7 @@ def reproduce(
 
 
 def redraw(
-    data: Annotated[Path, typer.Argument(help="data/report.json of a reproduction.")],
+    data: Annotated[Path, typer.Argument(help="data/report.json of a reproduction, or report.json.gz.")],
     out: Annotated[Path | None, typer.Option(help="Where to; the reproduction's own folder by default.")] = None,
 ) -> None:
     """Write a reproduction's tables, figures and page again from its data; measures nothing."""
@@ -103,7 +103,7 @@ def redraw(
     report = Report.read(data)
     folder = out or data.absolute().parent.parent
     check_format(folder / "figure.svg")
-    print(f"Report: {write(report, folder, data.stem)}")
+    print(f"Report: {write(report, folder, data.name.removesuffix('.gz').removesuffix('.json'))}")
 
 
 def _run_cells(plan: Any, out: Path, executor: Any) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -89,10 +91,11 @@ class Report:
 
     @staticmethod
     def read(file: Path) -> Report:
-        """What `record` was written to; figures and page can be made of it again."""
+        """The report in a JSON file, which may be compressed (.gz); figures and page can be made of it again."""
         try:
-            record = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            data = file.read_bytes()
+            record = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise UsageError(f"{file} cannot be read: {error}") from error
         if not isinstance(record, dict) or record.pop("softdlm_report", None) != VERSION:
             raise UsageError(f"{file} is not a report that this softdlm reproduce wrote")
