@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from softdlm.errors import UsageError
-from softdlm.records.journal import write_whole
+from softdlm.records.files import write_json
 from softdlm.report.document import Drawing, Finding, Report, Section
 from softdlm.report.page import inline, page, write
 from softdlm.report.table import Cell, Column, Row, Table
@@ -108,7 +108,7 @@ def test_figures_in_the_page_keep_their_parts_and_take_its_colours() -> None:
 
 
 def test_a_report_comes_back_from_its_data(tmp_path: Path, folder: Path) -> None:
-    write_whole(tmp_path / "report.json", REPORT.record())
+    write_json(tmp_path / "report.json", REPORT.record())
     again = Report.read(tmp_path / "report.json")
     assert again.sections[0].tables == (TABLE,)
     assert (again.findings, again.mark, again.failed) == (FINDINGS, "quick run", ("mbpp: no sandbox",))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from softdlm.evaluate.harness_settings import Settings
+from softdlm.records.canonical import content_digest
 
 
 def request_number(*parts: str) -> int:
@@ -23,8 +22,8 @@ def protocol(settings: Settings) -> dict[str, Any]:
     import torch
     import transformers
 
-    from softdlm import __version__
     from softdlm.models.load import find_device, find_dtype
+    from softdlm.version import __version__
 
     place = find_device(settings.device)
     words = {name: value for name, value in dataclasses.asdict(settings).items() if name != "batch_size"}
@@ -40,10 +39,6 @@ def protocol(settings: Settings) -> dict[str, Any]:
     }
 
 
-def digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=list).encode()).hexdigest()
-
-
 def weights_identity(model: str, revision: str | None) -> str:
     """The hub's commit, or a digest of a folder's weights, configuration and tokenizer."""
     from softdlm.models.load import find_checkpoint
@@ -57,7 +52,5 @@ def weights_identity(model: str, revision: str | None) -> str:
 def code_digest() -> str:
     """Of every module of this package: a change of code never meets the answers of the code before it."""
     root = Path(__file__).parents[1]
-    total = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        total.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return total.hexdigest()
+    files = sorted(root.rglob("*.py"))
+    return content_digest(*(part for file in files for part in (f"{file.relative_to(root).as_posix()}\0", file)))

@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
-from softdlm.records.journal import SUMMARY, Journal, Sample, writing
+from softdlm.records.files import writing
+from softdlm.records.journal import SUMMARY, Journal, Sample
+from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
 

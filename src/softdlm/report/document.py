@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from softdlm.errors import UsageError
-from softdlm.records.row_file import rebuild
+from softdlm.records.files import read_json
+from softdlm.records.rebuild import rebuild
 from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
 from softdlm.report.table import Table
 
@@ -91,9 +91,11 @@ class Report:
     def read(file: Path) -> Report:
         """What `record` was written to; figures and page can be made of it again."""
         try:
-            record = json.loads(file.read_text(encoding="utf-8"))
+            record = read_json(file)
+            version = record.pop("softdlm_report", None) if isinstance(record, dict) else None
+            report = rebuild(Report, record) if version == VERSION else None
         except (OSError, ValueError) as error:
             raise UsageError(f"{file} cannot be read: {error}") from error
-        if not isinstance(record, dict) or record.pop("softdlm_report", None) != VERSION:
+        if report is None:
             raise UsageError(f"{file} is not a report that this softdlm reproduce wrote")
-        return rebuild(Report, record)
+        return report
