@@ -15,7 +15,7 @@ import triton.language as tl
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from softdlm import plane
+from softdlm import arc
 from softdlm.kernels.tiles import jit
 from softdlm.types import Embeddings, Prediction
 
@@ -44,7 +44,7 @@ def write_soft(
 @cache
 def compiled(weights: FunctionType) -> Any:
     """The same source with Triton's functions in place of torch's."""
-    constant = tl.constexpr(plane.DEGENERATE)
+    constant = tl.constexpr(arc.DEGENERATE)
     names = {"tl": tl, "where": _where, "cos": _cos, "sin": _sin, "sqrt": _sqrt, "DEGENERATE": constant}
     copy = FunctionType(weights.__code__, names, weights.__name__)
     copy.__module__ = __name__
@@ -93,7 +93,7 @@ def _norm(x):
 @jit
 @no_type_check
 def _angle(sine, cosine):
-    """plane.angle_of: the arc tangent by its series, after two halvings of the angle."""
+    """arc.angle_of: the arc tangent by its series, after two halvings of the angle."""
     half = sine / (1 + tl.abs(cosine))
     x = half / (1 + tl.sqrt(1 + half * half))
     t = x * x

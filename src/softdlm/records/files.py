@@ -32,7 +32,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     `path` may be absent or a regular file. Links, devices and folders are refused and stay as they are.
     """
-    check_regular(path)
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ResultsError(f"cannot write {path}: it exists and is not a regular file; choose another name")
     part = path.with_name(f".softdlm-{secrets.token_hex(4)}{path.suffix}")
     with writing(path):
         try:
@@ -57,13 +58,6 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
-
-
-def check_regular(path: Path) -> None:
-    """Refuse a path that holds anything but a regular file; nothing there is fine."""
-    with writing(path):
-        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-            raise ResultsError(f"cannot write {path}: it exists and is not a regular file; choose another name")
 
 
 def read_bytes(path: Path) -> bytes:
