@@ -121,6 +121,22 @@ def test_a_report_comes_back_from_its_data(tmp_path: Path, folder: Path) -> None
         Report.read(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sections": 3},
+        {"title": None},
+        {"findings": [{"claim": "c"}]},
+        {"colour": "red"},
+        {"sections": [{"name": "x"}]},
+    ],
+)
+def test_a_damaged_report_is_one_line(tmp_path: Path, change: dict[str, object]) -> None:
+    write_json(tmp_path / "report.json", {**REPORT.record(), **change})
+    with pytest.raises(UsageError, match=r"report\.json cannot be read: \S"):
+        Report.read(tmp_path / "report.json")
+
+
 def test_without_figures_there_are_none(tmp_path: Path) -> None:
     write(REPORT, tmp_path, "report", figures=False)
     assert not (tmp_path / "figures").exists()

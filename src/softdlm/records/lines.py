@@ -33,10 +33,11 @@ class Lines(Generic[T]):
         with writing(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            self._lock()
-            self.entries, whole = read_lines(path, parse)
-            self.check()
-            self._repair(whole)
+            with writing(path):
+                self._lock()
+                self.entries, whole = read_lines(path, parse)
+                self.check()
+                self._repair(whole)
         except BaseException:
             os.close(self._file)
             raise
@@ -91,11 +92,10 @@ class Lines(Generic[T]):
 
     def _repair(self, whole: int) -> None:
         """Cut a torn tail off and complete a missing end of line."""
-        with writing(self.path):
-            if whole < os.fstat(self._file).st_size:
-                os.ftruncate(self._file, whole)
-            if whole and os.pread(self._file, 1, whole - 1) != b"\n":
-                _write_all(self._file, b"\n")
+        if whole < os.fstat(self._file).st_size:
+            os.ftruncate(self._file, whole)
+        if whole and os.pread(self._file, 1, whole - 1) != b"\n":
+            _write_all(self._file, b"\n")
 
 
 def read_lines(path: Path, parse: Callable[[Any], T]) -> tuple[list[T], int]:
