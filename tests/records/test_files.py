@@ -62,7 +62,7 @@ def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     os.mkfifo(places[2])
     places[3].mkdir()
     kinds = [stat.S_IFMT(place.lstat().st_mode) for place in places]
-    for place in [*places, Path("/dev/null")]:
+    for place in places:
         with pytest.raises(ResultsError, match=f"cannot write {place}: it exists and is not a regular file"):
             write_text(place, "new")
     assert [stat.S_IFMT(place.lstat().st_mode) for place in places] == kinds
