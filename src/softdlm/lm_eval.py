@@ -61,10 +61,11 @@ def adapt(arguments: argparse.Namespace) -> None:
 
 def safe_prefix(prefix: str, model_args: dict[str, Any]) -> str:
     """The prefix with a digest of model, revision, settings and code."""
-    from softdlm.evaluate.fingerprint import digest, protocol
+    from softdlm.evaluate.fingerprint import protocol
     from softdlm.evaluate.harness_settings import Settings
+    from softdlm.records.canonical import digest
 
-    return f"{prefix}-{digest(protocol(Settings.parse(model_args)))[:16]}"
+    return f"{prefix}-{digest(protocol(Settings.parse(model_args)), 16)}"
 
 
 def _add_tasks(arguments: argparse.Namespace, file: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from softdlm.errors import UsageError
-from softdlm.records.canonical import digest_text
+from softdlm.records.canonical import content_digest
 
 Kind = Literal["commit", "feedback", "cache"]
 Rule = TypeVar("Rule", bound=type)
@@ -113,7 +113,7 @@ def source_digest(rule: Any) -> str | None:
         raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
     for place in (inspect.getmodule(kind), kind):
         try:
-            return digest_text(inspect.getsource(place))  # type: ignore[arg-type]
+            return content_digest(inspect.getsource(place), length=20)  # type: ignore[arg-type]
         except (OSError, TypeError):
             continue
     raise UsageError(f"the source of {kind.__qualname__} cannot be read, so an edit would go unseen: save it in a file")
@@ -181,7 +181,7 @@ def _load(file: Path, name: str) -> Any:
         content = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the rule file {file} cannot be read: {error}") from error
-    key = f"softdlm_rules_{file.stem}_{digest_text(f'{file.resolve()}:{content}')}"
+    key = f"softdlm_rules_{file.stem}_{content_digest(f'{file.resolve()}:{content}', length=20)}"
     if key not in sys.modules:
         spec = spec_from_file_location(key, file)
         assert spec is not None

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from softdlm.errors import UsageError
+from softdlm.records.files import write_text
 from softdlm.types import Step
 
 VERSION = 1
@@ -100,11 +101,8 @@ class Trace:
         return [self.fill_id if token == self.mask_id else token for token in final[len(self.prompt_ids) :]]
 
     def save(self, path: str | Path) -> None:
-        """Whole or not at all."""
-        file = Path(path)
-        part = file.with_name(f"{file.name}.part")
-        part.write_text(json.dumps({"softdlm_trace": VERSION, **asdict(self)}))
-        part.replace(file)
+        """Write the trace as JSON, whole or not at all."""
+        write_text(Path(path), json.dumps({"softdlm_trace": VERSION, **asdict(self)}))
 
     @staticmethod
     def load(path: str | Path) -> Trace:

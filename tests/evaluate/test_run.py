@@ -80,6 +80,32 @@ def test_killed_before_the_summary_a_cell_is_finished_without_an_answer(tmp_path
     assert file.read_text() == text
 
 
+def test_a_finished_cell_that_lost_samples_is_completed(tmp_path: Path) -> None:
+    chosen = plan(VANILLA)
+    run(chosen, tmp_path, Scripted())
+    file = tmp_path / chosen.cells[0].key / SAMPLES
+    first, *_ = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(first)
+    again = Scripted()
+    run(chosen, tmp_path, again)
+    assert again.asked == [("vanilla", ("a", "b"))]
+    assert set(samples(tmp_path)[chosen.cells[0].key]) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_answers_to_items_of_another_task_are_not_counted(tmp_path: Path, finished: bool) -> None:
+    chosen = plan(VANILLA)
+    run(chosen, tmp_path, Scripted())
+    folder = tmp_path / chosen.cells[0].key
+    first, *_ = (folder / SAMPLES).read_text().splitlines(keepends=True)
+    with (folder / SAMPLES).open("a") as file:
+        file.write(first.replace('"id": "c"', '"id": "x"'))
+    if not finished:
+        (folder / SUMMARY).unlink()
+    with pytest.raises(ResultsError, match=r"samples\.jsonl answers x, which is no item of its task"):
+        run(chosen, tmp_path, Scripted())
+
+
 def test_a_failing_cell_keeps_what_it_did_and_costs_no_other(tmp_path: Path) -> None:
     chosen = plan(SLERP, VANILLA)
     failures = run(chosen, tmp_path, Scripted(broken=("slerp",)))

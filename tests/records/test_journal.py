@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from softdlm.errors import ResultsError
-from softdlm.records import journal as module
-from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Journal, read_samples, write_whole
+from softdlm.records.journal import MANIFEST, SAMPLES, Journal, read_samples
 from tests.evaluate.cells import sample
 
 PROTOCOL = {"what": "a test"}
@@ -53,7 +52,7 @@ def test_cut_anywhere_the_file_is_repaired_and_ends_up_the_same(folder: Path, tm
         assert (folder / SAMPLES).read_bytes() == whole
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 40, b"\n", b'{"id": "d"}\n', b"\xff\n\xfe"])
+@pytest.mark.parametrize("tail", [b"\0" * 40, b"\n", b'{"id": "d"}\n', b"\xff\n\xfe", b"[" * 100_000])
 def test_rubbish_at_the_end_is_cut_off(folder: Path, tail: bytes) -> None:
     whole = (folder / SAMPLES).read_bytes()
     (folder / SAMPLES).write_bytes(whole + tail)
@@ -104,7 +103,7 @@ def test_a_full_disk_is_one_clear_error_and_costs_nothing_written(
         return taken
 
     journal = opened(folder)
-    monkeypatch.setattr(module.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(ResultsError, match=r"cannot write .*: No space left on device; .* run the same again"):
         journal.append(sample("d"))
     assert room == 0
@@ -115,19 +114,6 @@ def test_a_full_disk_is_one_clear_error_and_costs_nothing_written(
     with opened(folder) as again:
         again.append(sample("d"))
         assert list(again.samples) == ["a", "b", "c", "d"]
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_whole(tmp_path / SUMMARY, {"old": 1})
-
-    def refuse(file: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(module.os, "fsync", refuse)
-    with pytest.raises(OSError, match="No space"):
-        write_whole(tmp_path / SUMMARY, {"new": 2})
-    assert json.loads((tmp_path / SUMMARY).read_text()) == {"old": 1}
-    assert [file.name for file in tmp_path.iterdir()] == [SUMMARY]
 
 
 def test_a_folder_of_another_protocol_is_not_touched(folder: Path) -> None:
@@ -154,3 +140,29 @@ def test_samples_reach_the_disk_without_being_closed(folder: Path, tmp_path: Pat
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     assert list(read_samples(copy / SAMPLES)[0]) == ["a", "b", "c", "d"]
     journal.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("id", 7), ("tokens", "7"), ("tokens", True), ("seconds", None), ("correct", 1), ("extra", []), ("colour", "red")],
+)
+def test_a_value_of_the_wrong_type_is_damage(folder: Path, name: str, value: object) -> None:
+    first, *others = (folder / SAMPLES).read_text().splitlines(keepends=True)
+    (folder / SAMPLES).write_text("".join([json.dumps({**json.loads(first), name: value}) + "\n", *others]))
+    with pytest.raises(ResultsError, match="line 1 is damaged"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("manifest", ['{"labels": {}, "protocol": {}, "sessions": 7}', "[]", "[" * 100_000, "\0"])
+def test_a_damaged_manifest_is_one_line(folder: Path, manifest: str) -> None:
+    (folder / MANIFEST).write_text(manifest)
+    with pytest.raises(ResultsError, match=r"manifest\.json cannot be read"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("name", [SAMPLES, MANIFEST])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(ResultsError, match="is not a regular file"):
+        opened(folder)

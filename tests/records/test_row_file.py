@@ -11,9 +11,9 @@ import softdlm
 from softdlm.analysis import agreement, plans
 from softdlm.analysis.plans import Plan, run
 from softdlm.analysis.questions import Question
-from softdlm.errors import UsageError
+from softdlm.errors import ResultsError, UsageError
 from softdlm.feedback import FeedbackRule
-from softdlm.records import row_file as results
+from softdlm.records.row_file import RowFile
 from tests.analysis import exact
 from tests.conftest import tiny
 
@@ -43,7 +43,7 @@ def test_a_run_is_the_same_whether_or_not_it_was_stopped(tmp_path: Path) -> None
     assert done == [3]
     assert again.rows == whole.rows
     assert again.summary == whole.summary
-    head, rows = results.read(file)
+    head, *rows = map(json.loads, file.read_bytes().splitlines())
     assert head["settings"] == json.loads(json.dumps(whole.settings))
     assert rows == [dataclasses.asdict(row) for row in whole.rows]
     assert json.loads(json.dumps(whole.record()))["rows"] == rows
@@ -79,6 +79,49 @@ def test_files_of_something_else_are_left_alone(tmp_path: Path) -> None:
     assert file.read_text() == '{"mine": 1}\n'
     with pytest.raises(UsageError, match="does not exist"):
         run(tiny("llada"), plan(), tmp_path / "no" / "rows.jsonl")
+
+
+@pytest.mark.parametrize("text", ["notes\n", '{"softdlm_analysis": 1}\n', "[1]\n", '{"softdlm_analysis": 1, "sett'])
+def test_a_file_without_a_head_is_left_alone(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="is not a file of rows"):
+        run(tiny("llada"), plan(), file)
+    assert file.read_text() == text
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    text: str
+
+
+def rows_of(file: Path, kind: type = Row) -> RowFile:
+    return RowFile(file, {"k": 3}, {}, kind)
+
+
+def test_any_text_comes_back(tmp_path: Path) -> None:
+    texts = [Row("a\u2028b"), Row("c\x85d"), Row("\ud800"), Row("e\r\nf")]
+    with rows_of(tmp_path / "rows.jsonl") as file:
+        for each in texts:
+            file.append(each)
+    with rows_of(tmp_path / "rows.jsonl") as file:
+        assert file.rows == texts
+
+
+def test_a_file_has_one_writer(tmp_path: Path) -> None:
+    with rows_of(tmp_path / "rows.jsonl"), pytest.raises(ResultsError, match="another process is writing"):
+        rows_of(tmp_path / "rows.jsonl")
+    rows_of(tmp_path / "rows.jsonl").close()
+
+
+def test_rows_of_another_kind_are_refused_and_kept(tmp_path: Path) -> None:
+    with rows_of(tmp_path / "rows.jsonl") as file:
+        file.append(Row("a"))
+    other = dataclasses.make_dataclass("Other", [("number", int)])
+    before = (tmp_path / "rows.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=r"a row that cannot be read \(Other has no field text\)"):
+        rows_of(tmp_path / "rows.jsonl", other)
+    assert (tmp_path / "rows.jsonl").read_bytes() == before
 
 
 def test_table_4_counts_the_prompts_that_qualify() -> None:

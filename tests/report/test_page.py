@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from softdlm.errors import UsageError
-from softdlm.records.journal import write_whole
+from softdlm.records.files import write_json
 from softdlm.report.document import Drawing, Finding, Report, Section
 from softdlm.report.page import inline, page, write
 from softdlm.report.table import Cell, Column, Row, Table
@@ -109,7 +109,7 @@ def test_figures_in_the_page_keep_their_parts_and_take_its_colours() -> None:
 
 
 def test_a_report_comes_back_from_its_data(tmp_path: Path, folder: Path) -> None:
-    write_whole(tmp_path / "report.json", REPORT.record())
+    write_json(tmp_path / "report.json", REPORT.record())
     again = Report.read(tmp_path / "report.json")
     assert again.sections[0].tables == (TABLE,)
     assert (again.findings, again.mark, again.failed) == (FINDINGS, "quick run", ("mbpp: no sandbox",))
@@ -123,7 +123,7 @@ def test_a_report_comes_back_from_its_data(tmp_path: Path, folder: Path) -> None
 
 
 def test_compressed_data_gives_the_same_report_and_damaged_data_one_line(tmp_path: Path) -> None:
-    write_whole(tmp_path / "report.json", REPORT.record())
+    write_json(tmp_path / "report.json", REPORT.record())
     packed = gzip.compress((tmp_path / "report.json").read_bytes())
     (tmp_path / "report.json.gz").write_bytes(packed)
     assert Report.read(tmp_path / "report.json.gz") == Report.read(tmp_path / "report.json")
@@ -131,6 +131,22 @@ def test_compressed_data_gives_the_same_report_and_damaged_data_one_line(tmp_pat
         (tmp_path / "damaged.json.gz").write_bytes(damaged)
         with pytest.raises(UsageError, match=r"damaged.json.gz cannot be read"):
             Report.read(tmp_path / "damaged.json.gz")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sections": 3},
+        {"title": None},
+        {"findings": [{"claim": "c"}]},
+        {"colour": "red"},
+        {"sections": [{"name": "x"}]},
+    ],
+)
+def test_a_damaged_report_is_one_line(tmp_path: Path, change: dict[str, object]) -> None:
+    write_json(tmp_path / "report.json", {**REPORT.record(), **change})
+    with pytest.raises(UsageError, match=r"report\.json cannot be read: \S"):
+        Report.read(tmp_path / "report.json")
 
 
 def test_without_figures_there_are_none(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Hostile programs that only a jail holds. Their texts are formats: {host_file} and the like are what must stay out.
+"""Hostile programs that only a sandbox contains. Their texts are formats: {host_file} and the like must stay out.
 
-The limited process does not claim to hold these. One that passes got what it wanted.
+The limited process does not claim to contain these. One that passes got what it wanted.
 """
 
 from tests.sandbox.hostile import Hostile

@@ -1,4 +1,4 @@
-"""The back end is chosen by a trial, a leaking one is refused, and errors say what failed and what would help."""
+"""The back end is chosen by a self-test, a leaking one is refused, and errors say what failed and what would help."""
 
 import re
 import subprocess
@@ -12,14 +12,14 @@ import pytest
 from softdlm.errors import SandboxError, UsageError
 from softdlm.sandbox import backends, process
 from softdlm.sandbox.run import Limits, Sandbox, find_sandbox
-from tests.evaluate.sandboxes import JAILS, trial, tried
+from tests.sandbox.working import ISOLATED, problem_here, working
 
 
-def test_bubblewrap_is_tried_first_then_unshare() -> None:
-    working = [backend for backend in JAILS if trial(backend) is None]
-    if not working:
+def test_bubblewrap_is_taken_first_then_unshare() -> None:
+    works = [backend for backend in ISOLATED if problem_here(backend) is None]
+    if not works:
         pytest.skip("neither bubblewrap nor unshare works here")
-    assert find_sandbox().backend == working[0]
+    assert find_sandbox().backend == works[0]
     assert find_sandbox(Limits(seconds=3.0)).limits.seconds == 3.0
 
 
@@ -29,21 +29,21 @@ def missing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def test_without_bubblewrap_unshare_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried("unshare")
+    working("unshare")
     missing(monkeypatch, "bwrap")
     assert find_sandbox().backend == "unshare"
     with pytest.raises(SandboxError, match="bwrap is not installed: install bubblewrap"):
         find_sandbox(backend="bubblewrap")
 
 
-def test_without_a_jail_the_error_names_both_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_sandbox_the_error_names_both_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     missing(monkeypatch, "bwrap", "unshare")
     with pytest.raises(SandboxError, match=r"bwrap is not installed.*unshare is not installed.*allow_unsandboxed=True"):
         find_sandbox()
 
 
 def test_the_limited_process_needs_the_flag_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried("subprocess")
+    working("subprocess")
     missing(monkeypatch, "bwrap", "unshare")
     with pytest.warns(UserWarning, match="without a sandbox"):
         sandbox = find_sandbox(allow_unsandboxed=True)
@@ -52,7 +52,7 @@ def test_the_limited_process_needs_the_flag_and_says_so(monkeypatch: pytest.Monk
         find_sandbox(backend="subprocess")
 
 
-@pytest.mark.parametrize("backend", JAILS)
+@pytest.mark.parametrize("backend", ISOLATED)
 @pytest.mark.parametrize(
     ("what", "problem"),
     [
@@ -61,10 +61,10 @@ def test_the_limited_process_needs_the_flag_and_says_so(monkeypatch: pytest.Monk
         ({"ENVIRONMENT": {"PYTHONHASHSEED": "0", "SECRET": "1"}}, "the environment is visible"),
     ],
 )
-def test_the_trial_sees_a_jail_that_shows_too_much(
+def test_the_self_test_sees_a_sandbox_that_shows_too_much(
     backend: str, what: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried(backend)
+    working(backend)
     monkeypatch.setenv("HOME", "/usr")
     for name, value in what.items():
         monkeypatch.setattr(backends, name, value)
@@ -110,7 +110,9 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 
 def test_the_example_in_the_docs_runs() -> None:
-    name = find_sandbox().backend if any(trial(backend) is None for backend in JAILS) else pytest.skip("no jail here")
+    if all(map(problem_here, ISOLATED)):
+        pytest.skip("no sandbox here")
+    name = find_sandbox().backend
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

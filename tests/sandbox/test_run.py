@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from softdlm.sandbox.run import Outcome, Sandbox
-from tests.evaluate.sandboxes import BACKENDS, JAILS, alive, tried
 from tests.sandbox.escapes import ESCAPES
 from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS, Hostile
+from tests.sandbox.working import BACKENDS, ISOLATED, alive, working
 
 PROMISED = [(backend, hostile) for backend in BACKENDS for hostile in (*ACCIDENTS, *REFUSALS, *CHEATS)]
-PROMISED += [(backend, hostile) for backend in JAILS for hostile in ESCAPES]
+PROMISED += [(backend, hostile) for backend in ISOLATED for hostile in ESCAPES]
 GOOD, CHECK = "def f(x):\n    return x + 1\n", "assert f(1) == 2\n"
 
 
@@ -64,7 +64,7 @@ def timed(sandbox: Sandbox, program: str, checks: str = "") -> tuple[Outcome, fl
 @pytest.mark.parametrize(("backend", "hostile"), PROMISED, ids=lambda it: getattr(it, "name", it))
 def test_hostile_programs_are_contained(backend: str, hostile: Hostile, world: dict[str, str]) -> None:
     """Only those that must run into their deadline get a short one: a busy machine must not make failures late."""
-    sandbox = tried(backend, seconds=1.0 if hostile.verdict == "timeout" else 10.0)
+    sandbox = working(backend, seconds=1.0 if hostile.verdict == "timeout" else 10.0)
     program = hostile.program.format(**world) if hostile in ESCAPES else hostile.program
     outcome, seconds = timed(sandbox, program, hostile.checks)
     assert outcome.verdict == hostile.verdict, outcome
@@ -77,7 +77,7 @@ def test_hostile_programs_are_contained(backend: str, hostile: Hostile, world: d
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_passes_only_when_all_checks_ran(backend: str) -> None:
-    sandbox = tried(backend)
+    sandbox = working(backend)
     assert sandbox.run(GOOD, CHECK).passed
     assert sandbox.run(GOOD).passed
     assert sandbox.run(GOOD, CHECK + "assert f(1) == 3\n").detail == "checks, line 2: AssertionError:"
@@ -96,7 +96,7 @@ HONEST = {
     "no site packages": "import importlib.util\nassert importlib.util.find_spec('torch') is None",
     "no import from the working folder": "import sys\nassert '' not in sys.path and '.' not in sys.path",
 }
-HONEST_IN_JAIL = {
+HONEST_ISOLATED = {
     "scratch files": "open('a', 'w').write('b')\nassert open('/tmp/a').read() == 'b'",
     "a fresh scratch folder": "import os\nassert os.listdir('/tmp') == []",
     "threads": "import threading\nt = threading.Thread(target=print)\nt.start()\nt.join()",
@@ -111,19 +111,19 @@ HONEST_IN_JAIL = {
 @pytest.mark.parametrize("name", HONEST)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_honest_programs_pass(backend: str, name: str) -> None:
-    outcome = tried(backend, seconds=10.0).run(HONEST[name])
+    outcome = working(backend, seconds=10.0).run(HONEST[name])
     assert outcome.passed, outcome
 
 
-@pytest.mark.parametrize("name", HONEST_IN_JAIL)
-@pytest.mark.parametrize("backend", JAILS)
-def test_honest_programs_pass_in_a_jail(backend: str, name: str) -> None:
-    outcome = tried(backend, seconds=10.0).run(HONEST_IN_JAIL[name])
+@pytest.mark.parametrize("name", HONEST_ISOLATED)
+@pytest.mark.parametrize("backend", ISOLATED)
+def test_honest_programs_pass_in_a_sandbox(backend: str, name: str) -> None:
+    outcome = working(backend, seconds=10.0).run(HONEST_ISOLATED[name])
     assert outcome.passed, outcome
 
 
-def test_a_limited_process_starts_and_writes_nothing() -> None:
-    sandbox = tried("subprocess")
+def test_a_limited_process_starts_no_process_and_makes_no_file_longer() -> None:
+    sandbox = working("subprocess")
     assert "BlockingIOError" in sandbox.run("import os\nif os.fork() == 0: os._exit(0)").detail
     assert "can't start new thread" in sandbox.run("import threading\nthreading.Thread(target=print).start()").detail
     assert "File too large" in sandbox.run("with open('new', 'w') as file: file.write('x')").detail
@@ -131,7 +131,7 @@ def test_a_limited_process_starts_and_writes_nothing() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_verdicts_do_not_depend_on_a_hash_seed(backend: str) -> None:
-    sandbox = tried(backend)
+    sandbox = working(backend)
     details = {sandbox.run("raise ValueError(hash('softdlm'))").detail for _ in range(3)}
     assert len(details) == 1
 
@@ -143,7 +143,7 @@ def marked_sleep() -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("ending", ["pass", "os._exit(0)"])
-@pytest.mark.parametrize("backend", JAILS)
+@pytest.mark.parametrize("backend", ISOLATED)
 def test_a_daemon_does_not_outlive_its_run(backend: str, ending: str) -> None:
     sleep, mark = marked_sleep()
     daemon = f"""
@@ -156,15 +156,15 @@ while b'sleep' not in b''.join(open(f'/proc/{{p}}/cmdline', 'rb').read(5) for p 
     time.sleep(0.01)
 {ending}
 """
-    outcome, seconds = timed(tried(backend, seconds=10.0), daemon)
+    outcome, seconds = timed(working(backend, seconds=10.0), daemon)
     assert outcome.verdict == ("passed" if ending == "pass" else "failed"), outcome
     assert seconds < 2
     assert alive(mark) == []
 
 
-@pytest.mark.parametrize("backend", JAILS)
+@pytest.mark.parametrize("backend", ISOLATED)
 def test_the_tree_ends_with_the_process_that_started_it(backend: str) -> None:
-    sandbox, (sleep, mark) = tried(backend, seconds=60.0), marked_sleep()
+    sandbox, (sleep, mark) = working(backend, seconds=60.0), marked_sleep()
     code = f"from softdlm.sandbox.run import *\n{sandbox!r}.run({sleep!r})"
     with subprocess.Popen([sys.executable, "-c", code]) as owner:
         wait_until(lambda: len(alive(mark)) > 0)
@@ -182,7 +182,7 @@ def wait_until(holds: Any) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_outcomes_come_in_order_and_at_fifteen_a_second(backend: str) -> None:
     """The best of three batches: other tests share the two cores."""
-    sandbox = tried(backend, seconds=10.0)
+    sandbox = working(backend, seconds=10.0)
     programs = [(f"x = {n}", f"assert x % 5, {n}") for n in range(30)]
     rates = []
     for _ in range(3):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from softdlm import __version__
 from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
 from softdlm.analysis.prompts import Case
 from softdlm.analysis.questions import Question, batches, complete
 from softdlm.analysis.spans import BATCH, Rules
 from softdlm.generation import GenerateOptions
 from softdlm.models.denoiser import Denoiser
-from softdlm.records.row_file import append, resume
+from softdlm.records.canonical import content_digest
+from softdlm.records.row_file import RowFile
+from softdlm.version import __version__
 
 R = TypeVar("R")
 Progress = Callable[[int, int], None]
@@ -56,13 +57,12 @@ class Result:
 def run(model: Denoiser, plan: Plan[R], out: Path | None = None, progress: Progress | None = None) -> Result:
     """All rows, going on with those in `out` where it holds some already."""
     environment = describe_environment(model)
-    rows = resume(out, plan.settings, environment, plan.row) if out else []
-    for row in plan.rows(len(rows)):
-        rows.append(row)
-        if out:
-            append(out, row)
-        if progress:
-            progress(len(rows), plan.total)
+    with RowFile(out, plan.settings, environment, plan.row) if out else nullcontext() as file:
+        rows: list[R] = file.rows if file else []
+        for row in plan.rows(len(rows)):
+            (file or rows).append(row)
+            if progress:
+                progress(len(rows), plan.total)
     return Result(plan.settings, environment, plan.summarise(rows), rows)
 
 
@@ -180,11 +180,11 @@ def _settings(
         "analysis": name,
         "model": model.source.name,
         "revision": model.source.revision,
-        "mask_embedding": hashlib.blake2b(row, digest_size=8).hexdigest(),
+        "mask_embedding": content_digest(row, length=16),
         "dtype": str(model.dtype),
         "attention": str(model.attention_block(None) or "full"),
         "rules": {name: str(rule) for name, rule in rules.items()},
-        "items": hashlib.blake2b(repr(items).encode(), digest_size=8).hexdigest(),
+        "items": content_digest(repr(items), length=16),
         **{name: str(value) for name, value in (options or {}).items()},
     }
 

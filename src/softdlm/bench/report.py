@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from softdlm.bench.targets import TARGETS
 from softdlm.errors import UsageError
+from softdlm.records.files import write_json, write_text
 from softdlm.report.figures import Lines, growth_curves
 from softdlm.report.row_tables import markdown
 
@@ -64,8 +64,8 @@ class Report:
         self.stem.parent.mkdir(parents=True, exist_ok=True)
         notes = self._draw()
         content = {"conditions": self.conditions, "parts": [asdict(outcome) for outcome in self.outcomes]}
-        self.stem.with_suffix(".json").write_text(json.dumps(rounded(content), indent=1) + "\n")
-        self.markdown_file.write_text(self.markdown() + "".join(f"\n{note}\n" for note in notes))
+        write_json(self.stem.with_suffix(".json"), rounded(content))
+        write_text(self.markdown_file, self.markdown() + "".join(f"\n{note}\n" for note in notes))
 
     def verdicts(self) -> list[dict[str, str]]:
         """To be read: the value with its unit, a dash where nothing was asked of this shape on this device."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.bench.context import Bench, NotHere
 from softdlm.bench.measure import Clock, profile
 from softdlm.bench.report import Outcome, Report, free_stem, verdict_row
@@ -24,6 +23,7 @@ from softdlm.bench.suites import PARTS
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode, engine_option
 from softdlm.errors import UsageError
+from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "triton")
 Say = Callable[[str], None]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.models.load import families
+from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface-hub")
 GIB = 2**30

@@ -8,7 +8,6 @@ folder nothing is fetched: a file that is not there is an error.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from softdlm.errors import UsageError
+from softdlm.records.canonical import content_digest
 
 Row = dict[str, Any]
 Splits = dict[str, Any]
@@ -86,10 +86,7 @@ def read(file: Path) -> list[Row]:
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
     """SHA-256 of the rows' content, the same for a folder and for the hub."""
-    total = hashlib.sha256()
-    for row in rows:
-        total.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-    return total.hexdigest()
+    return content_digest(*(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _find(folder: Path, *names: str) -> Path | None:

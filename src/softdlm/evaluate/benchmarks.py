@@ -8,7 +8,6 @@ for item in benchmark.items:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.benchmark_data import TASKS, digest, find_folder
 from softdlm.decoding import EosPolicy
 from softdlm.evaluate.fingerprint import request_number
+from softdlm.records.canonical import content_digest
 
 if TYPE_CHECKING:
     from softdlm.evaluate.harness_task import BenchmarkTask
@@ -95,7 +95,7 @@ class Benchmark:
             "defaults": {"max_new_tokens": self.max_new_tokens, "eos": self.eos, **self.decoding},
             "stop": list(self._generation["until"]),
             "metrics": list(self.metrics),
-            "chat_template": hashlib.sha256(self.template.encode()).hexdigest(),
+            "chat_template": content_digest(self.template),
             "prompts": digest({"prompt": item.prompt} for item in self.items),
             "data": self._data_digest,
             "sandbox": None if sandbox is None else sandbox.record(),

@@ -24,7 +24,7 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
-from softdlm.records.canonical import digest_text
+from softdlm.records.canonical import content_digest
 from softdlm.records.journal import Sample
 
 
@@ -159,9 +159,9 @@ def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str,
     extra = {name: value for name, value in verdict.items() if name not in ("correct", "reason")}
     return Sample(
         id=item.id,
-        prompt_digest=digest_text(item.prompt)[:16],
+        prompt_digest=content_digest(item.prompt, length=16),
         text=made.text,
-        ids_digest=digest_text(" ".join(map(str, made.ids)))[:16],
+        ids_digest=content_digest(" ".join(map(str, made.ids)), length=16),
         forwards=made.forwards,
         tokens=len(made.ids),
         seconds=round(seconds, 6),

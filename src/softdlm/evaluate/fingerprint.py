@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from softdlm.evaluate.harness_settings import Settings
+from softdlm.records.canonical import content_digest
 
 
 def request_number(*parts: str) -> int:
@@ -23,13 +21,14 @@ def protocol(settings: Settings) -> dict[str, Any]:
     import torch
     import transformers
 
-    from softdlm import __version__
     from softdlm.models.load import find_device, find_dtype
+    from softdlm.version import __version__
 
     place = find_device(settings.device)
-    words = {name: value for name, value in dataclasses.asdict(settings).items() if name != "batch_size"}
+    words = {name: value for name, value in vars(settings).items() if name not in ("batch_size", "decoding")}
     return {
         **words,
+        "decoding": settings.decoding.record(),
         "device": place.type,
         "dtype": str(find_dtype(settings.dtype, place)),
         "weights": weights_identity(settings.pretrained, settings.revision),
@@ -38,10 +37,6 @@ def protocol(settings: Settings) -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-
-
-def digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=list).encode()).hexdigest()
 
 
 def weights_identity(model: str, revision: str | None) -> str:
@@ -55,9 +50,7 @@ def weights_identity(model: str, revision: str | None) -> str:
 
 @cache
 def code_digest() -> str:
-    """Of every module of this package: a change of code never meets the answers of the code before it."""
+    """A digest of every module of this package: answers of other code are never reused."""
     root = Path(__file__).parents[1]
-    total = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        total.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return total.hexdigest()
+    files = sorted(root.rglob("*.py"))
+    return content_digest(*(part for file in files for part in (f"{file.relative_to(root).as_posix()}\0", file)))

@@ -18,12 +18,13 @@ from tqdm import tqdm
 from softdlm.decoding import Decoding
 from softdlm.engine.plan import check_length
 from softdlm.errors import PromptError, TokenizerError, UsageError
-from softdlm.evaluate.fingerprint import digest, protocol, request_number
+from softdlm.evaluate.fingerprint import protocol, request_number
 from softdlm.evaluate.harness_settings import Settings
 from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.likelihood import log_likelihood
 from softdlm.generation import encode, generate
 from softdlm.models.load import load
+from softdlm.records.canonical import digest
 
 _PROTOCOL = "softdlm protocol"
 """The key under which a cache keeps the settings of its answers."""

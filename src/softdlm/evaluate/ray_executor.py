@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.errors import ClusterError, UsageError
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Failure, LocalExecutor, Work, batches
@@ -26,6 +25,7 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.ray_cluster import Cluster
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.records.journal import Sample
+from softdlm.version import __version__
 
 Answers = list[tuple[str, Sample | Failure]]
 

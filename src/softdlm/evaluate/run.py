@@ -15,13 +15,15 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.commit import TopN
+from softdlm.errors import ResultsError
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
-from softdlm.records.journal import SUMMARY, Journal, Sample, writing
+from softdlm.records.files import writing
+from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, read_samples
+from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
 
@@ -72,7 +74,9 @@ class Run:
         self.left = {key: 0 if self.is_finished(key) else len(each.items) for key, each in self.cells.items()}
 
     def is_finished(self, key: str) -> bool:
-        return (self.out / key / SUMMARY).exists()
+        """Whether there is a summary, and every item it was made of is still there."""
+        folder = self.out / key
+        return (folder / SUMMARY).exists() and set(self.cells[key].items) == set(read_samples(folder / SAMPLES)[0])
 
     def works(self) -> Iterator[Work]:
         """What is missing, cell by cell; a cell is opened when an executor asks for it, and not before."""
@@ -80,6 +84,8 @@ class Run:
             if self.is_finished(key):
                 continue
             journal = self.journals[key] = Journal(self.out / key, planned.protocol, planned.cell.labels)
+            if foreign := sorted(journal.samples.keys() - set(planned.items)):
+                raise ResultsError(f"{journal.path} answers {foreign[0]}, which is no item of its task: move it away")
             missing = tuple(item for item in planned.items if item not in journal.samples)
             self.left[key] = len(missing)
             if missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from softdlm.errors import CheckpointError
 from softdlm.models.family import Family, Weight
+from softdlm.records.canonical import content_digest
 
 INDEX = "model.safetensors.index.json"
 _MEANING = ("config.json", "*token*", "vocab*", "merges.txt", "*.jinja")
@@ -77,11 +77,8 @@ def checkpoint_files(folder: Path) -> list[Path]:
 def digest(folder: Path) -> str:
     """One number for a folder's weights, configuration and tokenizer: other files and its place do not matter."""
     files = {*checkpoint_files(folder), *(file for pattern in _MEANING for file in folder.glob(pattern))}
-    total = hashlib.sha256()
-    for file in sorted(file for file in files if file.is_file()):
-        with file.open("rb") as stream:
-            total.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-    return total.hexdigest()
+    found = sorted(file for file in files if file.is_file())
+    return content_digest(*(f"{file.name}:{content_digest(file)}\n" for file in found))
 
 
 def check(shards: list[Path], shapes: Mapping[str, tuple[int, ...]]) -> None:

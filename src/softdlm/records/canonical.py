@@ -1,11 +1,12 @@
-"""Plain JSON values in one spelling, and their digests."""
+"""One canonical form and one digest for settings; one digest for text, bytes and files."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from softdlm.errors import UsageError
@@ -26,11 +27,19 @@ def canonical(value: Any) -> Any:
     raise UsageError(f"a setting must be a number, a word or a list of them, not {value!r}")
 
 
-def digest(value: Any) -> str:
-    """20 hexadecimal digits of a JSON value."""
-    return digest_text(json.dumps(value, sort_keys=True, separators=(",", ":")))
+def digest(value: Any, length: int = 20) -> str:
+    """The first hexadecimal digits of the SHA-256 of a JSON value, keys sorted."""
+    return content_digest(json.dumps(value, sort_keys=True, separators=(",", ":")), length=length)
 
 
-def digest_text(text: str) -> str:
-    """20 hexadecimal digits of a text."""
-    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:20]
+def content_digest(*parts: str | bytes | Path, length: int = 64) -> str:
+    """The first hexadecimal digits of the SHA-256 of texts, bytes and the contents of files, one after another."""
+    total = sha256()
+    for part in parts:
+        if isinstance(part, Path):
+            with part.open("rb") as file:
+                while block := file.read(1 << 20):
+                    total.update(block)
+        else:
+            total.update(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part)
+    return total.hexdigest()[:length]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from softdlm.errors import UsageError
-from softdlm.records.row_file import rebuild
+from softdlm.records.files import read_bytes
+from softdlm.records.rebuild import rebuild
 from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
 from softdlm.report.table import Table
 
@@ -93,10 +94,12 @@ class Report:
     def read(file: Path) -> Report:
         """The report in a JSON file, which may be compressed (.gz); figures and page can be made of it again."""
         try:
-            data = file.read_bytes()
+            data = read_bytes(file)
             record = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+            version = record.pop("softdlm_report", None) if isinstance(record, dict) else None
+            report = rebuild(Report, record) if version == VERSION else None
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise UsageError(f"{file} cannot be read: {error}") from error
-        if not isinstance(record, dict) or record.pop("softdlm_report", None) != VERSION:
+        if report is None:
             raise UsageError(f"{file} is not a report that this softdlm reproduce wrote")
-        return rebuild(Report, record)
+        return report

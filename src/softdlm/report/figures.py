@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from softdlm.errors import UsageError
+from softdlm.records.files import replacing
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
 """Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
@@ -229,4 +230,5 @@ def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: 
         if mark:
             figure.suptitle(mark, fontsize=8, color="#B00020", x=0.99, horizontalalignment="right")
         file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, metadata={"Date": None} if file.suffix in (".svg", ".pdf") else None)
+        with replacing(file) as part:
+            figure.savefig(part, metadata={"Date": None} if file.suffix in (".svg", ".pdf") else None)

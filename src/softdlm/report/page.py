@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from softdlm.records.files import write_text
 from softdlm.report.document import Drawing, Finding, Report, Section
 from softdlm.report.formats import to_csv, to_html, to_latex, to_markdown
 
@@ -34,13 +35,13 @@ def write(report: Report, out: Path, name: str, *, figures: bool = True) -> Path
     for section in report.sections:
         for table in section.tables:
             for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-                (out / "tables" / f"{table.name}.{ending}").write_text(text, encoding="utf-8")
+                write_text(out / "tables" / f"{table.name}.{ending}", text)
         for drawing in section.drawings if figures else ():
             file = out / "figures" / f"{drawing.name}.svg"
             drawing.draw(file, report.mark)
             drawn[drawing.name] = file.read_text(encoding="utf-8")
     file = out / f"{name}.html"
-    file.write_text(page(report, drawn), encoding="utf-8")
+    write_text(file, page(report, drawn))
     return file
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.analysis import plans as analysis
 from softdlm.errors import SoftDLMError
 from softdlm.evaluate.cell import short_digest
@@ -20,7 +19,8 @@ from softdlm.evaluate.executors import Failure, LocalExecutor
 from softdlm.evaluate.grid import Finder, Plan, join, plans
 from softdlm.evaluate.run import bar, hardware, versions
 from softdlm.evaluate.summary import Result, rows
-from softdlm.records.journal import MANIFEST, read_manifest, write_whole, writing
+from softdlm.records.files import write_json, writing
+from softdlm.records.journal import MANIFEST, read_manifest
 from softdlm.report.document import Report
 from softdlm.report.progress import Screen
 from softdlm.reproduce.analyses import ANALYSES
@@ -29,6 +29,7 @@ from softdlm.reproduce.findings import findings
 from softdlm.reproduce.measurements import Cells, Data, effort
 from softdlm.reproduce.mechanism import rows_record
 from softdlm.reproduce.study import Study
+from softdlm.version import __version__
 
 CELLS, ROWS = "cells", "rows"
 """Folders of what is being measured; the others hold what is made of it."""
@@ -137,12 +138,12 @@ def write_data(report: Report, data: Data, out: Path, name: str) -> None:
     folder = out / "data"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{name}.json", report.record())
-        write_whole(folder / "cells.json", {"mark": report.mark, "cells": _cells_record(data)})
+        write_json(folder / f"{name}.json", report.record())
+        write_json(folder / "cells.json", {"mark": report.mark, "cells": _cells_record(data)})
         for analysed in data.analyses:
             if analysed not in BULKY:
                 rows = {"mark": report.mark, "rows": rows_record(data.rows(analysed))}
-                write_whole(folder / f"{analysed}.json", rows)
+                write_json(folder / f"{analysed}.json", rows)
 
 
 def _cells_record(data: Data) -> list[dict[str, Any]]:

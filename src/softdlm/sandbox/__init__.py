@@ -1,1 +1,1 @@
-"""Where generated programs run."""
+"""Where generated programs run: a sandbox, self-tested before use."""

@@ -1,6 +1,6 @@
 """The commands of the three back ends: each turns the driver's text into an argument list.
 
-bubblewrap and unshare give the same jail: read-only views of the system's programs and of the interpreter, a small
+bubblewrap and unshare give the same sandbox: read-only views of the system's programs and of the interpreter, a small
 writable tmpfs, no network, no other process, no capability. As root both first become a user that owns nothing:
 the kernel excuses root from the limit on processes and lets it write in /proc/sys, also in a user namespace.
 """
@@ -24,7 +24,7 @@ UNUSED_USERS = range(60706, 61184)
 """Ids that systemd's table of user ids leaves to nobody."""
 NOBODY = 65534
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-"""All a candidate is told. A fixed seed, or programs that iterate over sets of strings would change their minds."""
+"""All that a candidate finds in its environment: a fixed seed, so that the order of a set is the same in every run."""
 FLAGS = ("-s", "-S", "-P", "-B")
 """No site packages, no import from the working folder; unlike -I they leave PYTHONHASHSEED alone."""
 
@@ -32,7 +32,7 @@ _LIFT = (
     'mount=$1 mkdir=$2 prefix=$3 barred=$4; shift 4; $mount --bind "$prefix" /mnt && '
     '$mount -t tmpfs -o mode=755 none "$barred" && $mkdir -p "$prefix" && $mount --move /mnt "$prefix" && exec "$@"'
 )
-"""Puts an interpreter that only root can reach into an empty folder that everybody can, for this command alone."""
+"""For this command alone: an interpreter that only root can reach is at its own path, in an otherwise empty folder."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,12 @@ def interpreter() -> Interpreter:
 
 @cache
 def text_of(name: str) -> str:
+    """The source of a module of this folder, to be run by a bare interpreter."""
     return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
 
 
 def bubblewrap(call: str, scratch_bytes: int, status: int) -> list[str]:
-    launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), sights()
+    launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), visible_paths()
     return [
         *as_nobody(python),
         launcher,
@@ -85,7 +86,7 @@ def bubblewrap(call: str, scratch_bytes: int, status: int) -> list[str]:
 
 
 def unshare(call: str, scratch_bytes: int, status: int) -> list[str]:
-    python, (views, links) = interpreter(), sights()
+    python, (views, links) = interpreter(), visible_paths()
     enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {scratch_bytes}, {status})"
     return [
         *as_nobody(python),
@@ -93,7 +94,7 @@ def unshare(call: str, scratch_bytes: int, status: int) -> list[str]:
         *("--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--keep-caps"),
         *("--mount", "--propagation", "private", "--pid", "--net", "--ipc", "--uts", "--cgroup"),
         *("--fork", "--kill-child", "--"),
-        *python.command(f"{text_of('jail')}\n{text_of('driver')}\n{enter}\n{call}"),
+        *python.command(f"{text_of('namespaces')}\n{text_of('driver')}\n{enter}\n{call}"),
     ]
 
 
@@ -101,7 +102,7 @@ def subprocess(call: str, scratch_bytes: int, status: int) -> list[str]:
     return interpreter().command(f"{text_of('driver')}\n{call}")
 
 
-def sights() -> tuple[list[str], dict[str, str]]:
+def visible_paths() -> tuple[list[str], dict[str, str]]:
     """Folders of the host to show, and links to repeat: /bin is a link to usr/bin on most systems."""
     links = {path: os.readlink(path) for path in SYSTEM_VIEWS if os.path.islink(path)}
     views = [path for path in SYSTEM_VIEWS if os.path.isdir(path) and path not in links]
@@ -112,7 +113,7 @@ def sights() -> tuple[list[str], dict[str, str]]:
 
 
 def as_nobody(python: Interpreter) -> list[str]:
-    """What comes before a launcher: it dies with us, and as root it first becomes an unused user."""
+    """The words before a launcher: it dies with this process, and as root it first becomes an unused user."""
     become, user = [tool("setpriv", "util-linux"), "--pdeathsig", "KILL"], unused_user()
     if user is None:
         return [*become, "--"]
@@ -125,7 +126,7 @@ def as_nobody(python: Interpreter) -> list[str]:
 
 
 def unused_user() -> int | None:
-    """Whom root becomes: another user each time, so that runs at the same time do not share one limit on processes.
+    """The user that root becomes, another one each time: runs at the same time do not share one limit on processes.
 
     None for everybody else, also for a "root" in a user namespace that maps no such user.
     """
@@ -156,6 +157,6 @@ def tool(name: str, package: str) -> str:
 
 BACKENDS = {
     "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8 and user namespaces"),
-    "unshare": Backend(True, unshare, "it needs util-linux (2.38 was tried), Linux 5.12 and user namespaces"),
+    "unshare": Backend(True, unshare, "it needs util-linux (tested with 2.38), Linux 5.12 and user namespaces"),
     "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

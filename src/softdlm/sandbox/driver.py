@@ -64,7 +64,7 @@ def keep_library_in_reach() -> None:
 
 
 def judge(program: str, checks: str, half: bytes, source: int, report: int) -> None:
-    """Everything used after the candidate has run is bound before, out of reach of `os.write = ...` and the like.
+    """Run the program and its checks; everything used afterwards is bound before, out of reach of `os.write = ...`.
 
     The stages run in one loop in C: a candidate that replaces `exec` or a local variable of this frame changes nothing.
     After its answer the process waits to be killed, so that the launcher is there when the whole tree ends.
@@ -74,7 +74,7 @@ def judge(program: str, checks: str, half: bytes, source: int, report: int) -> N
         stages = [compile(program, "program", "exec"), compile(checks, "checks", "exec")]
         any(map(exec, stages, repeat(fresh_scope())))
     except BaseException as error:
-        line = told(error)
+        line = error_line(error)
     else:
         line = half + read(source, PIPE_BYTES)
     if pid() == owner:
@@ -90,8 +90,8 @@ def fresh_scope() -> dict[str, object]:
     return module.__dict__
 
 
-def told(error: BaseException) -> bytes:
-    """What went wrong, in one line; the words are the candidate's and may be anything."""
+def error_line(error: BaseException) -> bytes:
+    """What went wrong, in one line. The candidate chose the words: they may be anything."""
     try:
         place = error.__traceback__ and error.__traceback__.tb_next
         where = f"{place.tb_frame.f_code.co_filename}, line {place.tb_lineno}: " if place else ""

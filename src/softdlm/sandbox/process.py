@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 START_SECONDS = 20.0
-"""How long jail and interpreter may take to start; the program's own time begins after that."""
+"""How long sandbox and interpreter may take to start; the program's own time begins after that."""
 END_SECONDS = 5.0
 """How long a tree may take to end once it was killed."""
 REPORT_BYTES = 4096
@@ -34,7 +34,7 @@ def converse(
 ) -> Report:
     """Hands over the payload and waits for two lines: "ready", then, within `seconds`, the answer.
 
-    `folder` is where a process without a jail runs; a jail has its own.
+    `folder` is where a limited process runs; a sandbox has its own.
     """
     begun = time.monotonic()
     with started(command, folder, environment) as process:
@@ -55,9 +55,9 @@ def converse(
 def started(
     command: Callable[[int], list[str]], folder: str | None, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, in a session of its own. `command` is told the descriptor for the pid of the jail's process 1.
+    """The process, in a session of its own. `command` gets the descriptor for the pid of the sandbox's process 1.
 
-    A process without a jail never gets that descriptor: what is written there is killed.
+    A limited process never gets that descriptor: whatever pid is written there is killed.
     """
     reader, writer = os.pipe()
     process = None
@@ -82,7 +82,7 @@ def started(
 
 
 def hand_over(stream: int, payload: bytes, until: float) -> None:
-    """All of it, unless the process ends or time runs out; what it says then tells more than an error here."""
+    """Write all of it, unless the process ends or time runs out: its own message explains more than an error here."""
     os.set_blocking(stream, False)
     with suppress(BrokenPipeError):
         while payload and ready(stream, select.POLLOUT, until):
@@ -134,7 +134,7 @@ def exit_status(process: subprocess.Popen[bytes], until: float) -> tuple[End, st
 
 
 def end_tree(process: subprocess.Popen[bytes], status: int) -> None:
-    """Kills process 1 of the jail, with which the kernel ends all others, and waits until they are gone.
+    """Kills process 1 of the sandbox, with which the kernel ends all others, and waits until they are gone.
 
     Killing the launcher or the process group alone takes seconds while a fork bomb runs. The launcher waits for
     process 1, so as long as it lives that pid is of no other process.
@@ -172,7 +172,7 @@ def has_ended(pid: int) -> bool:
 
 
 def first_pid(status: int) -> int | None:
-    """The pid in the first line of JSON on the status pipe; None where there is no jail or it was never made."""
+    """The pid in the first line of JSON on the status pipe; None without a sandbox, or where it was never made."""
     os.set_blocking(status, False)
     with suppress(BlockingIOError):
         line = os.read(status, REPORT_BYTES).partition(b"\n")[0]

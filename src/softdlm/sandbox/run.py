@@ -1,7 +1,8 @@
 """Runs generated code: a program, then its checks, and a verdict that the code cannot write itself.
 
-Three back ends, tried in this order by `find_sandbox`: bubblewrap; namespaces through `unshare`; and, only on an
-explicit flag, a limited process, which contains accidents (loops, memory, crashes) and no malice. See docs/sandbox.md.
+A sandbox is self-tested before use. `find_sandbox` takes the first back end that works: bubblewrap; namespaces through
+`unshare`; and, only on an explicit flag, a limited process, which contains accidents (loops, memory, crashes) and no
+malice. See docs/sandbox.md.
 """
 
 import math
@@ -19,9 +20,9 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, Literal
 
 from softdlm.errors import SandboxError, UsageError
-from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, sights, unused_user
+from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, unused_user, visible_paths
 from softdlm.sandbox.process import Report, converse
-from softdlm.sandbox.self_test import trial_program
+from softdlm.sandbox.self_test import self_test
 
 Verdict = Literal["passed", "failed", "timeout", "output", "error"]
 DETAIL_CHARS = 300
@@ -47,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """Per run. Memory and files count per process; the scratch folder exists only in a jail."""
+    """Per run. Memory and files count per process; the scratch folder exists only in a sandbox."""
 
     seconds: float = 10.0
     memory_bytes: int = 2**30
@@ -64,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Where programs run. `find_sandbox` makes one that was tried; to make one by hand is to choose without a trial."""
+    """Where programs run. `find_sandbox` returns one that passed its self-test; one made by hand was not tested."""
 
     backend: str
     limits: Limits = Limits()
@@ -75,7 +76,7 @@ class Sandbox:
 
     @property
     def isolated(self) -> bool:
-        """Whether it holds hostile code, and not only accidents."""
+        """Whether it contains hostile code, and not only accidents."""
         return BACKENDS[self.backend].isolated
 
     def record(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class Sandbox:
                 report = converse(command, payload, self.limits.seconds, folder, ENVIRONMENT)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
-        return judged(report, "".join(halves))
+        return verdict_on(report, "".join(halves))
 
     def run_all(self, programs: Sequence[tuple[str, str]], workers: int | None = None) -> list[Outcome]:
         """Outcomes of (program, checks) pairs in order; each worker waits for one process at a time."""
@@ -103,7 +104,7 @@ class Sandbox:
             return list(pool.map(self.run, *zip(*programs, strict=True))) if programs else []
 
     def _rlimits(self) -> dict[str, int]:
-        """A limited process may start nothing and write nothing, since nothing else would stop it."""
+        """A limited process may start no other and make no file longer, since nothing else would stop it."""
         limits = {
             "RLIMIT_CPU": math.ceil(self.limits.seconds) + 1,
             "RLIMIT_NPROC": self.limits.processes if self.isolated else 0,
@@ -116,7 +117,7 @@ class Sandbox:
 
 @contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Where a limited process finds itself, whoever it runs as."""
+    """The working folder of a limited process, writable for any user."""
     with TemporaryDirectory(prefix="softdlm-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o777)
         yield folder
@@ -127,7 +128,7 @@ def framed(text: str) -> bytes:
     return len(data).to_bytes(8, "big") + data
 
 
-def judged(report: Report, nonce: str) -> Outcome:
+def verdict_on(report: Report, nonce: str) -> Outcome:
     if report.end == "answered" and report.words == nonce:
         return Outcome("passed", "", report.seconds)
     verdicts: dict[str, tuple[Verdict, str]] = {
@@ -147,14 +148,14 @@ def one_line(text: str) -> str:
 
 
 def find_sandbox(limits: Limits = Limits(), *, allow_unsandboxed: bool = False, backend: str | None = None) -> Sandbox:
-    """The first back end that passes a trial on this machine, or the one asked for if it does.
+    """The first back end that passes its self-test on this machine, or the named one if it does.
 
     The limited process is never taken without `allow_unsandboxed`, and never in silence.
     """
     allowed = [name for name, it in BACKENDS.items() if it.isolated or allow_unsandboxed]
     if backend in BACKENDS and backend not in allowed:
         raise SandboxError(
-            f"back end {backend!r} does not hold hostile code: pass allow_unsandboxed=True to accept that"
+            f"back end {backend!r} does not contain hostile code: pass allow_unsandboxed=True to accept that"
         )
     problems = {}
     for sandbox in (Sandbox(name, limits) for name in ([backend] if backend else allowed)):
@@ -164,19 +165,19 @@ def find_sandbox(limits: Limits = Limits(), *, allow_unsandboxed: bool = False, 
                 warnings.warn("generated code will run without a sandbox, as a limited process", stacklevel=2)
             return sandbox
         problems[sandbox.backend] = f"{problem} ({BACKENDS[sandbox.backend].remedy})"
-    told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-    raise SandboxError(f"no sandbox for generated code works here. {told}. What may help: {REMEDY}")
+    reasons = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+    raise SandboxError(f"no sandbox for generated code works here. {reasons}. What may help: {REMEDY}")
 
 
 def problem_with(sandbox: Sandbox) -> str | None:
-    """None if the back end passes what is right, fails what is wrong, and shows nothing it should hide."""
+    """Why the back end fails its self-test; None if it passes right programs, fails wrong ones and hides the host."""
     try:
         with NamedTemporaryFile(prefix="softdlm-hidden-") as hidden:
-            views, links = sights()
-            right = sandbox.run(trial_program(sandbox.isolated, views, [*links], [hidden.name, "/etc/passwd"]))
+            views, links = visible_paths()
+            right = sandbox.run(self_test(sandbox.isolated, views, [*links], [hidden.name, "/etc/passwd"]))
         wrong = sandbox.run("x = 1", "assert x == 2")
     except SandboxError as problem:
         return str(problem)
     if not right.passed:
-        return f"its trial ended with {right.verdict}: {right.detail}"
+        return f"its self-test ended with {right.verdict}: {right.detail}"
     return None if wrong.verdict == "failed" else f"a failing check gave {wrong.verdict}: {wrong.detail}"

@@ -1,4 +1,4 @@
-"""The program by which a back end proves on this machine what it claims: it passes only where all of it holds."""
+"""The program of the self-test: in a sandbox, it passes only if everything that the back end promises holds here."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ import collections, dataclasses, decimal, hashlib, heapq, itertools, json, math,
 class Point:
     x: int
 assert Point(1) == Point(1) and json.loads("[1]") == [1] and math.sqrt(4) == 2 and re.match("a+", "aa")
-told = set(os.environ) - {"PYTHONHASHSEED", "PWD", "OLDPWD", "LC_CTYPE"}
-assert not told, f"the environment is visible: {told}"
+leaked = set(os.environ) - {"PYTHONHASHSEED", "PWD", "OLDPWD", "LC_CTYPE"}
+assert not leaked, f"the environment is visible: {leaked}"
 """
 
 ISOLATED = """
@@ -26,7 +26,7 @@ seen = os.listdir(HOME) if os.path.isdir(HOME) else []
 seen = [name for name in seen if os.path.join(HOME, name) not in (*SHOWN, *OWN)]
 assert not seen, f"the home folder {HOME} is visible, it has {seen[0]}"
 assert not any(map(os.path.exists, HIDDEN)), "files of the host are visible"
-assert all(refused(os.path.join(folder, "trial")) for folder in ("/", "/dev", *SHOWN)), "folders are writable"
+assert all(refused(os.path.join(folder, "new")) for folder in ("/", "/dev", *SHOWN)), "folders are writable"
 assert refused("/proc/sys/vm/swappiness"), "settings of the kernel are writable"
 assert {name for _, name in socket.if_nameindex()} <= {"lo"}, "the network is visible"
 assert sum(name.isdigit() for name in os.listdir("/proc")) <= 3, "processes of the host are visible"
@@ -37,7 +37,7 @@ with open("scratch", "w") as file:
 """
 
 
-def trial_program(isolated: bool, views: list[str], links: list[str], hidden: list[str]) -> str:
+def self_test(isolated: bool, views: list[str], links: list[str], hidden: list[str]) -> str:
     """`views` and `links` may be seen, with the folders that lead there; `hidden` are paths that exist on the host."""
     if not isolated:
         return HONEST

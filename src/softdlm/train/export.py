@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from softdlm.models import llada
+from softdlm.records.canonical import content_digest
+from softdlm.records.files import write_bytes, write_json
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "training.json"
@@ -25,12 +24,8 @@ def export(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor
     for weight in llada.weights(config):
         (part,) = weight.parts
         tensors[weight.name] = weights[part.parameter].detach().to("cpu", torch.bfloat16).contiguous()
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    write_bytes(folder / WEIGHTS, save(tensors, {"format": "pt"}))
     write_json(folder / CONFIG, dict(config))
     for name in TOKENIZER_FILES:
-        shutil.copyfile(tokenizer / name, folder / name)
-    return sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-
-
-def write_json(file: Path, value: Any) -> None:
-    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_bytes(folder / name, (tokenizer / name).read_bytes())
+    return content_digest(folder / WEIGHTS)

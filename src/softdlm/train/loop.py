@@ -15,16 +15,17 @@ from typing import Any
 
 import torch
 
-from softdlm import __version__
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.models.load import BUILTIN, load
+from softdlm.records.files import write_json, write_text, writing
 from softdlm.train.batches import read_tokens, stream_rows, to_device
 from softdlm.train.examples import RowMaker, Rows, Tokens
-from softdlm.train.export import CARD, export, write_json
+from softdlm.train.export import CARD, export
 from softdlm.train.loss import arguments, network_loss, noise
 from softdlm.train.recipe import Recipe
 from softdlm.train.student import STATE, Progress, Student
 from softdlm.train.validate import validate
+from softdlm.version import __version__
 
 METRICS = "metrics.jsonl"
 PROBE = 100
@@ -92,13 +93,14 @@ def train(recipe: Recipe, run: Run, say: Say = print, report: Report = lambda me
 
 def _begin(student: Student, run: Run) -> Progress:
     """Step 0 of an empty folder, or where the folder's state was left."""
-    run.out.mkdir(parents=True, exist_ok=True)
+    with writing(run.out):
+        run.out.mkdir(parents=True, exist_ok=True)
     metrics = run.out / METRICS
     if run.resume:
         progress = student.restore(run.out)
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= progress.step]
-        metrics.write_text("".join(f"{line}\n" for line in kept))
+        write_text(metrics, "".join(f"{line}\n" for line in kept))
         return progress
     if any(run.out.iterdir()):
         raise UsageError(f"{run.out} is not empty: give another --out, or --resume to go on with what is there")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.optim.optimizer import Optimizer
 
 from softdlm.errors import UsageError
 from softdlm.models import llada
+from softdlm.records.files import replacing
 from softdlm.train.muon import Muon
 from softdlm.train.recipe import Recipe
 
@@ -78,9 +78,8 @@ class Student:
         """One file, replaced at once: a run that is killed finds either the old state or the new one."""
         tensors = {name: tensor.detach().contiguous() for name, tensor in self._tensors(progress.step).items()}
         about = {"progress": json.dumps(asdict(progress)), "recipe": json.dumps(self.recipe.record())}
-        fresh = folder / f"{STATE}.part"
-        save_file(tensors, fresh, metadata=about)
-        os.replace(fresh, folder / STATE)
+        with replacing(folder / STATE) as part:
+            save_file(tensors, part, metadata=about)
 
     def restore(self, folder: Path) -> Progress:
         file = folder / STATE

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from softdlm.records.files import write_text
 from softdlm.tasks import TASKS, load_task, training_stream
 from softdlm.tasks.either_or import figure1_item
 from softdlm.tasks.pretokens import PATTERN, pieces
@@ -42,9 +43,9 @@ def build(folder: Path) -> None:
     size = tokenizer.get_vocab_size()
     if size > VOCABULARY:
         raise ValueError(f"{size} entries where {VOCABULARY} are allowed: use fewer words in the tasks")
-    tokenizer.save(str(folder / "tokenizer.json"))
+    write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     config = json.dumps(_config(), indent=2, ensure_ascii=False)
-    (folder / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
+    write_text(folder / "tokenizer_config.json", config + "\n")
 
 
 def build_tokenizer() -> Tokenizer:

@@ -12,12 +12,12 @@ import pytest
 from softdlm.errors import SandboxError
 from softdlm.sandbox.run import Limits, Sandbox, find_sandbox
 
-JAILS = ("bubblewrap", "unshare")
-BACKENDS = (*JAILS, "subprocess")
+ISOLATED = ("bubblewrap", "unshare")
+BACKENDS = (*ISOLATED, "subprocess")
 
 
 @cache
-def trial(backend: str) -> str | None:
+def problem_here(backend: str) -> str | None:
     """Why this back end does not work here, if so."""
     try:
         with warnings.catch_warnings():
@@ -28,15 +28,15 @@ def trial(backend: str) -> str | None:
     return None
 
 
-def tried(backend: str, **limits: Any) -> Sandbox:
-    """A sandbox whose processes can be told from all others by their limit on memory.
+def working(backend: str, **limits: Any) -> Sandbox:
+    """A sandbox whose processes differ from all others in their limit on memory.
 
-    A back end that does not pass its trial here is skipped by name. CI demands bubblewrap, and that no jail leaks.
+    A back end that fails its self-test here is skipped by name. CI demands bubblewrap, and that no sandbox leaks.
     """
-    problem = trial(backend) or ""
+    problem = problem_here(backend) or ""
     if os.environ.get("SOFTDLM_REQUIRE_BUBBLEWRAP"):
         assert not problem or backend != "bubblewrap"
-        assert "its trial ended with failed" not in problem
+        assert "its self-test ended with failed" not in problem
     if problem:
         pytest.skip(f"{backend}: {problem}")
     return Sandbox(backend, Limits(**{"memory_bytes": 2**28 + secrets.randbelow(2**24), **limits}))

@@ -1,8 +1,8 @@
-"""Makes the jail of the `unshare` back end: put before the driver's text, run by the same interpreter.
+"""Builds the sandbox of the `unshare` back end. Its text is put before the driver's, for the same interpreter.
 
-`unshare` has made new user, mount, process, network, IPC, UTS and cgroup namespaces, in which we hold every
-capability. Here the file system is replaced by an empty one with read-only views, then the capabilities go. The
-candidate is a child of process 1, never process 1 itself, which could keep itself alive when its parent dies.
+`unshare` has made new user, mount, process, network, IPC, UTS and cgroup namespaces, in which this process holds every
+capability. Here the file system is replaced by an empty one with read-only views, then the capabilities are dropped.
+The candidate is a child of process 1, never process 1 itself, which could keep itself alive when its parent dies.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(views: list[str], links: dict[str, str], scratch_bytes: int, status: int) -> None:
-    """Returns in the candidate's process, inside the jail; process 1 stays here until that process ends."""
+    """Returns in the candidate's process, inside the sandbox; process 1 waits here until that process ends."""
     os.write(status, b'{"child-pid": %d}' % int(os.readlink("/proc/self")))
     os.close(status)
     opened = {path: os.open(path, os.O_PATH) for path in [*views, *(f"/dev/{name}" for name in DEVICES)]}
@@ -57,7 +57,7 @@ def build(opened: dict[str, int], links: dict[str, str], scratch_bytes: int) -> 
 
 
 def view(handle: int, path: str) -> None:
-    """A read-only sight of an open file or folder, with everything mounted below it."""
+    """A read-only view of an open file or folder, with everything mounted below it."""
     source = f"/proc/self/fd/{handle}"
     if os.path.isdir(source):
         os.makedirs(path, exist_ok=True)
@@ -83,7 +83,7 @@ def protect(path: str, attributes: int, flags: int) -> None:
 
 
 def give_up_privileges() -> None:
-    """No capability now, and none through a later exec."""
+    """Drop every capability, for this process and for any program it starts."""
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     header, none = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     call("capset", header, none)

@@ -1,0 +1,90 @@
+"""Files written whole or not at all, and errors of the disk as one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from softdlm.errors import ResultsError
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turns errors of the disk (full, read-only, over quota) into one line that names the place and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise ResultsError(
+            f"cannot write {place}: {error.strerror or error}; what was complete is kept: "
+            "make the place writable or choose another, then run the same again"
+        ) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file in the same folder, to be filled; it takes the place of `path` when the block ends without an error.
+
+    `path` may be absent or a regular file. Links, devices and folders are refused and stay as they are.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ResultsError(f"cannot write {path}: it exists and is not a regular file; choose another name")
+    part = path.with_name(f".softdlm-{secrets.token_hex(4)}{path.suffix}")
+    with writing(path):
+        try:
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            yield part
+            _sync(part)
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        _sync(path.parent)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    with replacing(path) as part:
+        part.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a regular file; anything else is refused, so that nothing waits for a pipe."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ResultsError(f"{path} is not a regular file: move it away")
+        return file.read()
+
+
+def read_json(path: Path) -> Any:
+    """Raises OSError or ValueError where there is no JSON."""
+    return parse_json(read_bytes(path))
+
+
+def parse_json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deep") from error
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
