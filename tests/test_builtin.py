@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from typing import Any
 
 import pytest
 
@@ -23,10 +22,11 @@ def test_it_is_what_its_card_says() -> None:
 def test_it_loads_like_llada_and_solves_held_out_problems() -> None:
     """At 4 a step 19 of 20 are expected; 14 leaves room for another machine's rounding, not for a broken load."""
     model = softdlm.load("builtin", device="cpu")
-    assert (model.source.family, model.strength) == ("llada", (3, 0.5))
+    assert (model.source.family, model.own.k, model.own.lam) == ("llada", 3, 0.5)
     task = softdlm.tasks.load_task("mini-math", split="validation", size=20)
-    method: Any = {"feedback": softdlm.Slerp(*model.strength), "commit": softdlm.TopN(4)}
-    answers = softdlm.generate(model, [item.prompt for item in task], max_new_tokens=task.max_new_tokens, **method)
+    answers = softdlm.generate(model, [item.prompt for item in task], commit=softdlm.TopN(4))
+    assert answers[0].trace.method["feedback"] == "slerp(k=3, lam=0.5)"
+    assert len(answers[0].canvas_ids) == task.max_new_tokens == 64
     assert sum(task.score(item, answer.text) for item, answer in zip(task, answers, strict=True)) >= 14
 
 

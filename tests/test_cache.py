@@ -236,6 +236,7 @@ def test_unchanged_inputs_give_the_prediction_of_the_full_pass(
     def wait(prediction: Any, open: Any, context: Any) -> torch.Tensor:
         return open & (context.passes > 0)
 
+    wait.may_wait = 1  # type: ignore[attr-defined]
     close = 1e-5 if network.startswith("llada2") else 1e-10  # its router stays in float32
     first, second, *_ = softdlm.denoise(model, canvas, commit=wait, block_length=5, cache=kind)
     assert torch.equal(first.active, second.active)
@@ -384,16 +385,16 @@ def test_rows_on_threads_write_each_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("network", "bad", "words"),
     [
-        ("llada", {"cache": "suffix"}, "cache must be one of prefix, dual, or None, not 'suffix'"),
-        ("llada", {"refresh": 2}, "refresh 2 is of a cache"),
+        ("llada", {"cache": "suffix"}, "unknown cache rule 'suffix'; known are prefix, dual"),
+        ("llada", {"refresh": 2}, "refresh 2 belongs to a cache: give cache as well"),
         ("llada", {"cache": "dual", "refresh": 0}, "refresh must be at least 1 pass"),
-        ("llada", {"renew": 2}, "renew 2 is of a cache: give cache as well"),
+        ("llada", {"renew": 2}, "renew 2 belongs to a cache: give cache as well"),
         ("llada", {"cache": "dual", "block_length": 4, "renew": 0}, "renew must be at least 1 block, not 0"),
         ("llada", {"cache": "dual", "block_length": 4, "renew": 2, "refresh": 3}, "renew 2 and refresh 3.*one of them"),
         ("llada", {"cache": "dual", "renew": 2}, "renew 2 counts blocks.*give a block_length"),
-        ("llada2", {"cache": "dual", "block_length": 4, "renew": 2}, "renew 2 is for full attention.*leave it out"),
-        ("llada2", {"cache": "prefix"}, "cache 'prefix' has nothing to recall.*give a block_length"),
-        ("llada2 full", {"cache": "dual"}, "cache 'dual' has nothing to recall.*give a block_length"),
+        ("llada2", {"cache": "dual", "block_length": 4, "renew": 2}, "renew 2 is for full attention.*leave renew out"),
+        ("llada2", {"cache": "prefix"}, "the prefix cache has nothing to reuse.*give a block_length"),
+        ("llada2 full", {"cache": "dual"}, "the dual cache has nothing to reuse.*give a block_length"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(network: str, bad: dict[str, Any], words: str) -> None:

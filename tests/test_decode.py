@@ -267,6 +267,7 @@ class TestToy:
         def none_at_first(prediction: Any, open: Any, context: Any) -> torch.Tensor:
             return open & (context.passes > 0)
 
+        none_at_first.may_wait = 1  # type: ignore[attr-defined]
         *_, step = softdlm.denoise(
             model,
             Canvas.of(model.canvas_ids, model.mask_id),
@@ -325,7 +326,7 @@ class TestToy:
     ("bad", "error", "words"),
     [
         ({"block_length": 0}, UsageError, "block_length must be at least 1, or None"),
-        ({"eos": "never"}, UsageError, "eos must be one of allow, last, forbid, not 'never'"),
+        ({"eos": "never"}, UsageError, "eos must be one of allow, last, forbid, forbid-first, not 'never'"),
         ({"forbid": [999]}, UsageError, "999 lies outside the vocabulary of 192"),
         ({"candidates": 0}, UsageError, "candidates must be at least 1, not 0"),
         ({"temperature": -1.0}, UsageError, "not -1.0"),

@@ -228,13 +228,13 @@ def test_a_message_without_content_is_refused(speaker: Any) -> None:
 
 
 def test_an_empty_stop_string_is_refused(speaker: Any) -> None:
-    with pytest.raises(UsageError, match="stop string must not be empty"):
-        softdlm.generate(speaker, "the", stop="")
+    with pytest.raises(UsageError, match="stop must be text that is not empty"):
+        softdlm.generate(speaker, "the", stop=["a", ""])
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="lambda_"):
-        softdlm.generate(tiny("llada"), [3, 4], **{"lambda_": 0.3})  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match=r"unknown decoding field lambda_; known are commit, feedback, k, lam"):
+        softdlm.generate(tiny("llada"), [3, 4], lambda_=0.3)
 
 
 def test_seeded_draws_repeat_and_differ_by_seed() -> None:

@@ -131,11 +131,13 @@ def test_draws_follow_the_distribution() -> None:
 def test_numbers_depend_on_seed_request_pass_and_position_only() -> None:
     short = Canvas.pack([[1, 2]], [6], MASK_ID, 0)
     batch = Canvas.pack([[1, 2], [1, 2, 3]], [6, 30], MASK_ID, 0)
-    alone = uniforms([7] * 2, [4], [2], short)
+    alone = uniforms([7], [4], [2], short)
     together = uniforms([7] * 2, [4, 5], [2, 2], batch)
     assert torch.equal(together[0, :6], alone[0])
-    assert torch.equal(uniforms([7] * 2, [5, 4], [2, 2], Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0))[1, :6], alone[0])
-    for other in [(8, [4], [2]), (7, [3], [2]), (7, [4], [1])]:
+    assert torch.equal(
+        uniforms([7] * 2, [5, 4], [2, 2], Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0))[1, :6], alone[0]
+    )
+    for other in [([8], [4], [2]), ([7], [3], [2]), ([7], [4], [1])]:
         assert not torch.equal(uniforms(*other, short), alone)
 
 

@@ -66,7 +66,7 @@ def stories(steps: Sequence[Step]) -> list[list[tuple[Any, ...]]]:
 
 def _told(step: Step, row: int) -> tuple[Any, ...]:
     masks = (step.requested, step.active, step.committed)
-    context = [value[row].tolist() for value in vars(step.context).values()]
+    context = [value[row].tolist() for name, value in vars(step.context).items() if name != "state"]
     return step.canvas.ids[row].tolist(), *(mask[row].tolist() for mask in masks), context
 
 
@@ -480,6 +480,20 @@ def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not model.slot_cache
 
 
+def test_closing_a_decode_early_gives_its_slots_back() -> None:
+    model = model_of("llada")
+    model.slot_cache.clear()
+    steps = softdlm.denoise(model, canvas_of(model, ((5, 16),)), commit=TopN(2), engine="static")
+    next(steps)
+    assert not model.slot_cache
+    steps.close()  # type: ignore[attr-defined]
+    (slots,) = model.slot_cache.values()
+    assert not slots.running
+    steps = list(softdlm.denoise(model, canvas_of(model, ((5, 16),)), commit=TopN(2), engine="static"))
+    assert list(model.slot_cache.values()) == [slots]
+    assert len(steps) == 6
+
+
 def test_what_is_lent_is_of_one_renew() -> None:
     """Captured passes have the clock's arithmetic in them."""
     model = model_of("llada")
@@ -506,7 +520,7 @@ def test_what_cannot_be_looked_up_is_not_kept() -> None:
     [
         ("llada", {"temperature": 0.5}, "temperature 0.5 draws numbers on the host"),
         ("llada2", {"cache": "dual", "block_length": 4}, "cache 'dual' under block-causal attention"),
-        ("toy", {}, "Harry Potter or Star Wars may ask the device"),
+        ("toy", {}, "Harry Potter or Star Wars may synchronise with the device"),
     ],
 )
 def test_what_static_cannot_do_is_said(network: str, options: dict[str, Any], words: str) -> None:

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from softdlm.methods import METHODS
 
 from softdlm import EntropyBound, Mask, Slerp, Steps, Threshold, TopN, UsageError
 from softdlm.evaluate.cell import eos_options
 from softdlm.evaluate.fingerprint import code_digest, protocol, request_number, weights_identity
 from softdlm.evaluate.harness_settings import Settings
-from softdlm.methods import METHODS
 from softdlm.records.canonical import digest
 from tests.conftest import DATA, tiny
 

@@ -246,7 +246,7 @@ def captured_passes(
 def borrowed_slots(plan: Plan, batch: int, length: int, engine: EngineKind) -> Iterator[Slots]:
     """Slots for this plan: those of an earlier decode, with their captured passes, where the model still keeps them.
 
-    They are given back however the decode ends, also when an iterator is closed early.
+    They are given back when the decode ends or its iterator is closed early; after an error they are dropped.
     """
     kept, key = plan.model.slot_cache, (batch, length, engine, plan.key)
     slots = kept.pop(key, None) if _hashable(key) else None
@@ -254,14 +254,18 @@ def borrowed_slots(plan: Plan, batch: int, length: int, engine: EngineKind) -> I
         compiled = engine == "compiled"
         plan = replace(plan, model=plan.model.compiled()) if compiled else plan
         slots = Slots(plan, batch, length, compile=compile_fixed if compiled else None)
+    closed: GeneratorExit | None = None
     try:
         yield slots
-    finally:
-        slots.stop([True] * batch)
-        if _hashable(key):
-            kept[key] = slots
-        while len(kept) > 1 and sum(each.bytes for each in kept.values()) > KEPT_BYTES:
-            kept.pop(next(iter(kept)))
+    except GeneratorExit as early:
+        closed = early
+    slots.stop([True] * batch)
+    if _hashable(key):
+        kept[key] = slots
+    while len(kept) > 1 and sum(each.bytes for each in kept.values()) > KEPT_BYTES:
+        kept.pop(next(iter(kept)))
+    if closed is not None:
+        raise closed
 
 
 def _hashable(key: Any) -> bool:

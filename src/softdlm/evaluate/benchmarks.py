@@ -15,9 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softdlm.decoding import EosPolicy
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.evaluate.benchmark_data import TASKS, digest, find_folder
-from softdlm.decoding import EosPolicy
 from softdlm.evaluate.fingerprint import request_number
 from softdlm.records.canonical import content_digest
 
