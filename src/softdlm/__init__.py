@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from softdlm.decoding import Decoding
     from softdlm.engine.answer import Generation
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
+    from softdlm.evaluate.api import evaluate
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
     from softdlm.generation import generate
     from softdlm.models.denoiser import Denoiser
@@ -41,12 +42,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "tasks":
-        return import_module("softdlm.tasks")
+    if name in ("tasks", "evaluate"):  # packages; evaluate can also be called
+        return import_module(f"softdlm.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'softdlm' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, "__version__", "tasks"])
+    return sorted([*_HOMES, "__version__", "evaluate", "tasks"])

@@ -43,6 +43,8 @@ PARAMETERS = ("k", "lam", "rank")
 RATES = {"tokens_per_step": "topn", "threshold": "threshold", "entropy_bound": "entropy", "factor": "factor"}
 """Short words for a commit rule, and the rule's name."""
 SHORTCUTS = ("method", *RATES, "refresh", "renew")
+_PROBE = {"k": 10**6, "lam": 0.123456789, "rank": "margin"}
+"""Unlikely parameters: a spelling whose rule takes none of them leaves nothing to fill."""
 NOT_IN_RECORD = ("early_finish", "candidates", "stop")
 """Fields that cannot change the tokens of an answer, or that a task records by itself."""
 
@@ -116,8 +118,11 @@ class Decoding:
             self._check_rule(kind, getattr(self, kind))
 
     def _check_rule(self, kind: Literal["commit", "feedback"], rule: Any) -> None:
+        """A spelled rule that leaves nothing to fill becomes a value at once."""
         if isinstance(rule, str):
-            registry.build(kind, rule)
+            made = registry.build(kind, rule)
+            if registry.build(kind, rule, _PROBE) == made:
+                object.__setattr__(self, kind, made)
         elif rule is not None and not callable(rule):
             raise UsageError(f"{kind} must be a rule or its spelling, not {rule!r}")
         elif kind == "feedback" and rule is not None and not isinstance(rule, FeedbackRule):
@@ -165,7 +170,7 @@ class Decoding:
     def to_json(self) -> dict[str, Any]:
         """Plain values that `from_json` reads back; rules are spelled."""
         return {
-            each.name: registry.spell(value) if callable(value) or isinstance(value, CachePolicy) else _plain(value)
+            each.name: registry.spell(value, full=True) if _is_rule(value) else _plain(value)
             for each in fields(self)
             if (value := getattr(self, each.name)) not in (None, ())
         }
@@ -178,7 +183,12 @@ class Decoding:
 
     def record(self) -> dict[str, Any]:
         """What a result's protocol holds: all that can change a token, and a digest of the file of a user's rule."""
-        written = {name: value for name, value in self.to_json().items() if name not in NOT_IN_RECORD}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in NOT_IN_RECORD}
+        written = {
+            name: registry.spell(value) if _is_rule(value) else value
+            for name, value in values.items()
+            if value not in (None, ())
+        }
         for kind in ("commit", "feedback"):
             rule = getattr(self, kind)
             rule = registry.build(kind, rule) if isinstance(rule, str) else rule
@@ -251,6 +261,10 @@ def _policy(name: str, value: Any) -> CachePolicy:
     if not isinstance(value, str | CachePolicy):
         raise UsageError(f"{name} must be a cache policy or its spelling, such as dual, not {value!r}")
     return registry.build("cache", value) if isinstance(value, str) else value
+
+
+def _is_rule(value: Any) -> bool:
+    return callable(value) or isinstance(value, CachePolicy)
 
 
 def _plain(value: Any) -> Any:

@@ -21,8 +21,10 @@ from softdlm.records.canonical import content_digest
 
 Kind = Literal["commit", "feedback", "cache"]
 Rule = TypeVar("Rule", bound=type)
-ALWAYS_SPELLED = ("k", "lam")
+STRENGTH = ("k", "lam")
 """Parameters that a spelling names even at their defaults: results are compared by them."""
+FILLED = (*STRENGTH, "rank")
+"""Parameters that a Decoding may fill from elsewhere, where a spelling leaves them out."""
 _FROM_FILE = re.compile(r"(?P<file>.+\.py):(?P<call>.+)", re.DOTALL)
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_][\w-]*)\s*(\((?P<arguments>.*)\))?\s*", re.DOTALL)
 
@@ -83,14 +85,17 @@ def check(kind: Kind, text: str) -> None:
     build(kind, text)
 
 
-def spell(rule: Any) -> str:
-    """The text that `build` turns into an equal rule; of a rule that is neither named nor from a file, its name."""
+def spell(rule: Any, *, full: bool = False) -> str:
+    """The text that `build` turns into an equal rule; of a rule that is neither named nor from a file, its name.
+
+    `full` names all parameters that could be filled from elsewhere, so that nothing is left to fill.
+    """
     if inspect.isfunction(rule):
         return f"{_home(rule)}{rule.__name__}"
     name = _NAMES[type(rule)][1] if type(rule) in _NAMES else f"{_home(type(rule))}{type(rule).__qualname__}"
     if not dataclasses.is_dataclass(rule):
         return name
-    parts = [f"{each.name}={_literal(getattr(rule, each.name))}" for each in _shown(rule)]
+    parts = [_spelled(rule, number, each.name, full) for number, each in _shown(rule, full)]
     return f"{name}({', '.join(parts)})" if parts else name
 
 
@@ -111,6 +116,8 @@ def source_digest(rule: Any) -> str | None:
         return None
     if inspect.isfunction(rule) and rule.__closure__ is not None:
         raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
+    if (content := getattr(sys.modules.get(kind.__module__), "SOURCE", None)) is not None:
+        return content_digest(content, length=20)
     for place in (inspect.getmodule(kind), kind):
         try:
             return content_digest(inspect.getsource(place), length=20)  # type: ignore[arg-type]
@@ -158,8 +165,8 @@ def _arguments(kind: Kind, text: str, inside: str) -> tuple[list[Any], dict[str,
     try:
         call = ast.parse(f"f({inside})", mode="eval").body
         assert isinstance(call, ast.Call)
-        if any(keyword.arg is None for keyword in call.keywords):
-            raise ValueError("** is not a literal")
+        if not isinstance(call.func, ast.Name) or any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError("a rule is called once, with literals")
         keywords = {str(keyword.arg): _value(kind, keyword.value) for keyword in call.keywords}
         return [_value(kind, each) for each in call.args], keywords
     except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
@@ -187,6 +194,7 @@ def _load(file: Path, name: str) -> Any:
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
+        module.__dict__["SOURCE"] = content
         sys.modules[key] = module
         try:
             spec.loader.exec_module(module)
@@ -205,9 +213,25 @@ def _home(kind: Any) -> str:
     return f"{module.__file__}:" if module is not None and kind.__module__.startswith("softdlm_rules_") else ""
 
 
-def _shown(rule: Any) -> list[dataclasses.Field[Any]]:
-    fields = dataclasses.fields(rule)
-    return [each for each in fields if each.name in ALWAYS_SPELLED or getattr(rule, each.name) != _default(each)]
+def _shown(rule: Any, full: bool) -> list[tuple[int, dataclasses.Field[Any]]]:
+    """The parameters that a spelling names, with their places: those that are not at their defaults, and a few more."""
+    always = FILLED if full else STRENGTH
+    return [
+        (number, each)
+        for number, each in enumerate(dataclasses.fields(rule))
+        if each.name in always or _leads(number, each) or getattr(rule, each.name) != _default(each)
+    ]
+
+
+def _leads(number: int, field: dataclasses.Field[Any]) -> bool:
+    """Whether a parameter is spelled without its name: `topn(4)`, `entropy(0.1)`."""
+    return number == 0 and field.name in ("n", "tau", "gamma", "f", "steps", "then")
+
+
+def _spelled(rule: Any, number: int, name: str, full: bool) -> str:
+    value, field = getattr(rule, name), dataclasses.fields(rule)[number]
+    text = spell(value, full=full) if callable(value) else _literal(value)
+    return text if _leads(number, field) else f"{name}={text}"
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -220,7 +244,7 @@ def _parameter(field: dataclasses.Field[Any]) -> str:
 
 
 def _literal(value: Any) -> str:
-    return spell(value) if callable(value) else f'"{value}"' if isinstance(value, str) else repr(value)
+    return spell(value) if callable(value) else repr(value)
 
 
 def _example(kind: Kind) -> str:

@@ -106,6 +106,10 @@ class LocalExecutor:
             self._held[spec] = warm_up(spec.load())
         return self._held[spec]
 
+    def keep(self, spec: ModelSpec, model: Denoiser) -> None:
+        """Use a model that is loaded already."""
+        self._held[spec] = model
+
     def task(self, spec: TaskSpec, model: Denoiser) -> tuple[EvalTask, dict[str, int]]:
         """The task with this model's prompts, and their lengths."""
         if spec not in self._held:

@@ -1,0 +1,179 @@
+"""Rules by name: what is spelled comes back, and a spelling is never run as code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import softdlm
+from softdlm import (
+    Additive,
+    Dual,
+    EntropyBound,
+    Euclidean,
+    Factor,
+    LeadIn,
+    Mask,
+    NormMix,
+    Prefix,
+    Slerp,
+    Steps,
+    Threshold,
+    TopN,
+)
+from softdlm.errors import UsageError
+from softdlm.registry import build, described, names, source_digest, spell, title
+
+shares = st.floats(0, 1)
+ranks = st.sampled_from(["confidence", "margin", "entropy"])
+top_n = st.builds(TopN, st.integers(1, 99), ranks)
+schedules = st.sampled_from(["even", "eps"])
+steps = st.builds(Steps, st.integers(1, 99), schedules, st.sampled_from(["masks", "block"]), st.floats(0, 0.9), ranks)
+commits = st.one_of(
+    top_n,
+    steps,
+    st.builds(EntropyBound, shares, ranks),
+    st.builds(Factor, shares, st.sampled_from(["original", "dllm"])),
+    st.builds(Threshold, shares, st.one_of(top_n, steps), st.booleans(), st.one_of(st.none(), st.integers(1, 9))),
+)
+feedbacks = st.one_of(
+    st.just(Mask()), st.builds(Additive), st.builds(NormMix, st.integers(1, 9)),
+    st.builds(Slerp, st.integers(1, 9), shares, st.sampled_from(["mask", "candidate"])),
+    st.builds(Euclidean, st.integers(1, 9), shares, st.sampled_from([None, "mask"])),
+)  # fmt: skip
+
+RULES = """
+from dataclasses import dataclass
+import torch
+
+
+@dataclass(frozen=True)
+class Mine:
+    k: int = 3
+    share: float = 0.5
+
+    def __call__(self, prediction, embeddings, context):
+        return embeddings.mask.expand(len(prediction.token), -1)
+
+
+def left_to_right(prediction, open, context):
+    return open & (open.cumsum(1) <= 2)
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    (tmp_path / "rules.py").write_text(RULES)
+    return tmp_path / "rules.py"
+
+
+@given(commits, feedbacks)
+def test_a_spelled_rule_is_the_rule(commit: Any, feedback: Any) -> None:
+    assert build("commit", spell(commit)) == commit
+    assert build("feedback", spell(feedback)) == feedback
+    assert build("commit", spell(LeadIn(commit))) == LeadIn(commit)
+
+
+@pytest.mark.parametrize("cache", [Prefix(), Dual(), Dual(refresh=3), Prefix(renew=4)])
+def test_a_spelled_cache_policy_is_the_policy(cache: Any) -> None:
+    assert build("cache", spell(cache)) == cache
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "rule"),
+    [
+        ("feedback", "slerp(k=1, lam=0.5)", Slerp(1, 0.5)),
+        ("feedback", " slerp ( 2 ) ", Slerp(2)),
+        ("feedback", "slerp-candidate-norm(k=2)", Slerp(2, norm="candidate")),
+        ("feedback", "euclidean-mask-norm", Euclidean(norm="mask")),
+        ("feedback", "vanilla", Mask()),
+        ("commit", "entropy(0.1)", EntropyBound(0.1)),
+        ("commit", "threshold(0.9, floor=steps(8, over='block'))", Threshold(0.9, Steps(8, over="block"))),
+        ("commit", "threshold(0.9, strict=true)", Threshold(0.9, strict=True)),
+        ("commit", "lead_in(threshold(0.9))", LeadIn(Threshold(0.9))),
+        ("commit", "threshold(0.9, floor=topn)", Threshold(0.9)),
+        ("cache", "dual(refresh=4)", Dual(4)),
+    ],
+)  # fmt: skip
+def test_spellings(kind: Any, text: str, rule: Any) -> None:
+    assert build(kind, text) == rule
+
+
+def test_what_a_spelling_leaves_out_is_filled_where_the_rule_has_it() -> None:
+    assert build("feedback", "slerp(k=1)", {"k": 4, "lam": 0.7, "rank": "margin"}) == Slerp(1, 0.7)
+    assert build("feedback", "norm-mix", {"k": 4, "lam": 0.7}) == NormMix(4)
+    assert build("feedback", "vanilla", {"k": 4, "lam": None}) == Mask()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("feedback", "slurp", "unknown feedback rule 'slurp'; known are vanilla, euclidean"),
+        ("feedback", "slerp(k=__import__('os').getpid())", "parameters are literals"),
+        ("feedback", "slerp(k=open)", "parameters are literals"),
+        ("feedback", "slerp(**{'k': 1})", "parameters are literals"),
+        ("feedback", "slerp(k=1", "not the spelling of a feedback rule"),
+        ("feedback", "slerp(3)(4)", "is not|parameters are literals"),
+        ("feedback", "slerp(strength=0.3)", "Slerp takes k, lam, norm, each once"),
+        ("feedback", "slerp(1, k=2)", "each once"),
+        ("feedback", "slerp(k=0)", "candidates k must be at least 1"),
+        ("feedback", "slerp(k='a')", "does not make a feedback rule"),
+        ("feedback", "slerp-candidate-norm(norm='mask')", "the name itself fixes norm"),
+        ("commit", "slerp", "unknown commit rule 'slerp'; known are topn"),
+        ("commit", "topn(4, 'confidence', 3)", "TopN takes n, rank, each once"),
+        ("commit", "", "not the spelling of a commit rule, such as topn\\(4\\)"),
+        ("commit", "missing.py:Mine", "missing.py cannot be read"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_bad_spelling_is_one_clear_line(kind: Any, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(kind, text)
+
+
+def test_rules_from_a_file(rules: Path) -> None:
+    rule = build("feedback", f"{rules}:Mine(k=2)")
+    assert (rule.k, rule.share) == (2, 0.5)
+    assert spell(rule) == f"{rules}:Mine(k=2)"
+    assert build("feedback", spell(rule)) == rule
+    assert title(rule) == "Mine"
+    plain = build("commit", f"{rules}:left_to_right")
+    assert spell(plain) == f"{rules}:left_to_right"
+    for bad, words in (
+        ("Mine(j=1)", "Mine takes k, share"),
+        ("left_to_right(2)", "takes no parameters"),
+        ("RULES", "no dataclass"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            build("feedback", f"{rules}:{bad}")
+
+
+def test_an_edited_file_is_another_rule(rules: Path) -> None:
+    before = build("feedback", f"{rules}:Mine")
+    rules.write_text(RULES.replace("share: float = 0.5", "share: float = 0.25"))
+    after = build("feedback", f"{rules}:Mine")
+    assert (before.share, after.share) == (0.5, 0.25)
+    assert source_digest(before) != source_digest(after)
+    assert source_digest(Slerp()) is None
+
+
+def test_a_file_that_fails_is_one_clear_line(rules: Path) -> None:
+    rules.write_text("1 / 0")
+    with pytest.raises(UsageError, match=r"rules\.py cannot be run: ZeroDivisionError"):
+        build("feedback", f"{rules}:Mine")
+
+
+def test_every_rule_is_named_and_described() -> None:
+    assert names("feedback")[:3] == ("vanilla", "euclidean", "euclidean-mask-norm")
+    for kind in ("commit", "feedback", "cache"):
+        for each in described(kind):
+            assert each.about.strip()
+            assert each.signature.startswith(each.name)
+    public = {name for name in dir(softdlm) if hasattr(getattr(softdlm, name), "__dataclass_fields__")}
+    assert {"TopN", "Slerp", "Dual"} <= public
+    assert title(Slerp(norm="candidate")) == "slerp-candidate-norm"
+    assert title(Slerp()) == "slerp"
