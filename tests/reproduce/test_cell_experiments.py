@@ -1,13 +1,16 @@
 """Tables of cells by hand: every lookup and formula."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.evaluate.metrics import Share, mcnemar
+from softdlm.models.denoiser import Strength
 from softdlm.report.table import Cell, Table
 from softdlm.reproduce import extras, figure2, frontier, table2, table5, table6, table7
+from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, paired
 from softdlm.reproduce.study import QUICK, steps
 from tests.reproduce.made import grid_of, measured, result, slerp, study
@@ -154,3 +157,25 @@ def test_extras_stand_beside_the_papers_rules(tmp_path: Path) -> None:
 def test_the_mark_of_the_run_is_on_every_table(three: list) -> None:
     made = measured({"table2": three, "table7": three}, study=study(QUICK))
     assert {table.mark for table in table2.tables(made) + table7.tables(made)} == {QUICK.mark}
+
+
+def test_the_experiment_that_the_docs_add_is_whole(tmp_path: Path) -> None:
+    """Cells, a table and a claim from one file; the list in experiments.py needs its name only."""
+    text = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
+    code = text.split("```python\n# softdlm/reproduce/k1.py")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    added: Experiment = names["EXPERIMENT"]
+    assert added.cells is not None
+    (grid,) = added.cells(study())
+    decodings = grid.decodings(grid.setting("llada", "mini-math", Strength()), 8, "allow")
+    assert [each.label for each in decodings] == ["vanilla", "slerp k=1 lam=0.3"]
+    made = [
+        result(tmp_path, "mini-math", name, steps(4), range(count), rule=slerp(1) if name == "slerp" else None)
+        for name, count in {"vanilla": 2, "slerp": 18}.items()
+    ]
+    found = measured({"k1": made}, planned={"k1": 2})
+    section = added.section(found)
+    assert [cell.value for cell in cells_of(section.tables[0], "mini-math")] == [10.0, 90.0]
+    assert section.measured == "2 of 2 cells"
+    assert [(finding.where, finding.verdict) for finding in added.findings(found)] == [("One candidate", "holds")]
