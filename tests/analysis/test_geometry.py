@@ -8,6 +8,7 @@ import torch
 
 import softdlm
 from softdlm.analysis import geometry
+from softdlm.analysis.plans import geometry_plan
 from softdlm.analysis.questions import Question
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
@@ -100,6 +101,43 @@ def test_slerp_is_not_called_shorter_for_its_rounding() -> None:
     assert row.shape.positions == 11 * 12 / 2
     assert row.shape.below_both["slerp"] == 0
     assert row.shape.norm_ratio["slerp"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_narrow_type_does_not_hide_that_soft_tokens_are_shorter(dtype: torch.dtype) -> None:
+    """So close to [MASK] soft tokens are 0.3 % shorter than it, which four roundings of these types would hide.
+
+    The expected shares come from the model's own predictions and embeddings, in float64.
+    """
+    model, question, lam = tiny("llada", dtype), Question("t", "0", [5, 8, 13], 8), 0.003
+    options: Any = {"commit": softdlm.TopN(2), "early_finish": False, "feedback": softdlm.Slerp(4, 0.5)}
+    rules: dict[str, FeedbackRule] = {"euclidean": softdlm.Euclidean(4, lam), "slerp": softdlm.Slerp(4, 0.5)}
+    (row,) = geometry.measure(model, [question], rules, line_k=4, **options)
+    table = model.embedding.double()
+    mask, values = table[model.mask_id], []
+    canvas = softdlm.Canvas.pack([[5, 8, 13]], [11], model.mask_id, 0)
+    for step in softdlm.denoise(model, canvas, commit=softdlm.TopN(2), feedback=options["feedback"]):
+        prediction = step.prediction.at(step.requested & step.canvas.open)
+        shares = prediction.topk_probs[:, :4].double()
+        mean = ((shares / shares.sum(1, keepdim=True))[..., None] * table[prediction.topk_ids[:, :4]]).sum(1)
+        soft = (1 - lam) * mask + lam * mean
+        below = (soft.norm(dim=-1) < torch.minimum(mean.norm(dim=-1), mask.norm())).double()
+        values.append(torch.stack([below, soft.norm(dim=-1) / mask.norm()]))
+    below, ratio = torch.cat(values, 1).mean(1).tolist()
+    assert below > 0.5
+    assert row.shape.below_both == {"euclidean": below, "slerp": 0}
+    assert row.shape.norm_ratio["euclidean"] == pytest.approx(ratio, abs=1e-5)
+    assert row.shape.norm_ratio["slerp"] == pytest.approx(1, abs=1e-5)
+    assert row.shape.angle_share["slerp"] == pytest.approx(0.5, abs=1e-5)
+
+
+def test_rows_that_a_narrow_type_rounded_are_not_continued() -> None:
+    """Earlier versions measured in the model's type; in float32 that made no difference."""
+    settings = {
+        dtype: geometry_plan(tiny("llada", dtype), [], RULES, {}).settings for dtype in (torch.bfloat16, torch.float32)
+    }
+    assert settings[torch.bfloat16]["measured_in"] == "float32"
+    assert "measured_in" not in settings[torch.float32]
 
 
 def test_looking_at_additive_does_not_change_the_decode() -> None:

@@ -12,6 +12,7 @@ from softdlm.cli.main import app
 from softdlm.records.journal import SAMPLES
 from softdlm.report.document import Report
 from softdlm.reproduce import run
+from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.experiments import NAMES
 from softdlm.reproduce.study import QUICK
 from tests.conftest import BENCHMARKS
@@ -80,10 +81,10 @@ def test_a_stopped_run_goes_on_and_nothing_is_measured_twice(
     asked = words(models, "llada2", tmp_path, "table2", "table3", "b1", "table8")
     real = run.analyse
 
-    def stop(name: str, *rest: Any) -> Any:
-        if name == "completions":
+    def stop(analysis: Analysis, *rest: Any) -> Any:
+        if analysis.name == "completions":
             raise KeyboardInterrupt
-        return real(name, *rest)
+        return real(analysis, *rest)
 
     monkeypatch.setattr(run, "analyse", stop)
     monkeypatch.setattr(sys, "argv", ["softdlm", "reproduce"])

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import softdlm
-from softdlm.analysis.plans import Result as Analysis
+from softdlm.analysis.plans import Result as AnalysisResult
 from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
 from softdlm.evaluate.summary import Result
 from softdlm.feedback import FeedbackRule
 from softdlm.methods import feedback_rule
-from softdlm.reproduce.measurements import Cells, Data
-from softdlm.reproduce.study import FULL, Scale, Study
+from softdlm.reproduce.measurements import Cells, Measurements
+from softdlm.reproduce.study import FULL, Scale, Study, steps
 from tests.evaluate.cells import cell, write_cell
 
 ITEMS = 20
@@ -23,10 +23,6 @@ STUDY = Study(ModelSpec("tiny", "cpu", "float32"), "llada", ("mini-math", "mini-
 
 def study(scale: Scale = FULL, **changes: Any) -> Study:
     return replace(STUDY, scale=scale, **changes)
-
-
-def steps(n: int) -> Rate:
-    return Rate("tokens_per_step", n)
 
 
 def result(
@@ -47,9 +43,15 @@ def result(
     return Result.read(write_cell(root / task, one, verdicts, finished=finished, forwards=forwards))
 
 
-def data(cells: dict[str, list[Result]] | None = None, rows: dict[str, list[Any]] | None = None, **more: Any) -> Data:
-    found = {name: [Analysis({"qualify": len(each), "of": 70}, {}, [], each)] for name, each in (rows or {}).items()}
-    return Data(more.pop("study", STUDY), {name: Cells(each) for name, each in (cells or {}).items()}, found, **more)
+def measured(
+    cells: dict[str, list[Result]] | None = None, rows: dict[str, list[Any]] | None = None, **more: Any
+) -> Measurements:
+    found = {
+        name: [AnalysisResult({"qualify": len(each), "of": 70}, {}, [], each)] for name, each in (rows or {}).items()
+    }
+    return Measurements(
+        more.pop("study", STUDY), {name: Cells(each) for name, each in (cells or {}).items()}, found, **more
+    )
 
 
 def grid_of(root: Path, solved: dict[str, Sequence[int]], single: Sequence[int] | None = None) -> list[Result]:

@@ -13,7 +13,8 @@ from softdlm.evaluate.grid import Plan
 from softdlm.evaluate.run import run as run_plan
 from softdlm.records.journal import Journal
 from softdlm.report.progress import Screen
-from softdlm.reproduce import run
+from softdlm.reproduce import run, table1
+from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.experiments import select
 from softdlm.reproduce.study import QUICK, Study
 from tests.evaluate.cells import Scripted, sample
@@ -42,8 +43,8 @@ def scripted(**script: Any) -> RunCells:
 
 def test_a_method_that_breaks_costs_its_own_cells(study: Study, tmp_path: Path) -> None:
     experiments = select(["table2"])
-    data, failed = run.measure(study, experiments, tmp_path, scripted(broken=("slerp",)), Screen())
-    report = run.conclude(data, experiments, failed)
+    measured, failed = run.collect(study, experiments, tmp_path, scripted(broken=("slerp",)), Screen())
+    report = run.conclude(measured, experiments, failed)
     assert failed == ["it broke"] * 3
     (section,) = report.sections
     assert section.measured == "6 of 9 cells"
@@ -53,26 +54,26 @@ def test_a_method_that_breaks_costs_its_own_cells(study: Study, tmp_path: Path) 
     assert {found.verdict for found in report.findings} == {"not measured"}
 
 
-def test_an_analysis_that_runs_out_of_memory_costs_itself_only(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_analysis_that_runs_out_of_memory_costs_itself_only(study: Study, tmp_path: Path) -> None:
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setitem(run.ANALYSES, "mixtures", full)
-    data, failed = run.measure(study, select(["table1", "table4"]), tmp_path, scripted(), Screen())
+    first, second = select(["table1", "table4"])
+    experiments = (replace(first, analysis=Analysis("mixtures", full)), second)
+    measured, failed = run.collect(study, experiments, tmp_path, scripted(), Screen())
     assert failed == ["mixtures: out of memory on the device: take a smaller --batch-size"]
-    table1, table4 = run.conclude(data, select(["table1", "table4"]), failed).sections
-    assert table1.measured == "nothing"
-    assert "smaller --batch-size" in table1.not_measured
-    assert table4.measured == "0 prompts"
+    mixed, compared = run.conclude(measured, experiments, failed).sections
+    assert mixed.measured == "nothing"
+    assert "smaller --batch-size" in mixed.not_measured
+    assert compared.measured == "0 prompts"
 
 
 def test_other_settings_never_meet_old_rows(study: Study, tmp_path: Path) -> None:
     one = replace(study, scale=study.scale.capped(1))
-    executor = LocalExecutor()
+    executor, mixtures = LocalExecutor(), table1.EXPERIMENT.analysis
+    assert mixtures is not None
     for chat in (False, True, False):
-        (result,) = run.analyse("mixtures", replace(one, chat=chat), executor, tmp_path, Screen())
+        (result,) = run.analyse(mixtures, replace(one, chat=chat), executor, tmp_path, Screen())
         assert (result.settings["chat"], len(result.rows)) == (chat, 1)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -85,19 +86,19 @@ def test_an_unfinished_cell_is_not_shown(study: Study, tmp_path: Path) -> None:
                 journal.append(sample(planned.items[0]))
         return []
 
-    data, _ = run.measure(study, select(["table2"]), tmp_path, half, Screen())
-    assert data.cells["table2"].results == []
+    measured, _ = run.collect(study, select(["table2"]), tmp_path, half, Screen())
+    assert measured.cells["table2"].results == []
 
 
 def test_the_protocol_and_the_work_are_in_the_report(study: Study, tmp_path: Path) -> None:
     experiments = select(["table7", "table2"])
-    data, failed = run.measure(study, experiments, tmp_path, scripted(wrong=()), Screen())
-    report = run.conclude(data, experiments, failed)
+    measured, failed = run.collect(study, experiments, tmp_path, scripted(wrong=()), Screen())
+    report = run.conclude(measured, experiments, failed)
     assert report.protocol["cells"] == 10  # each once, though both tables show nine of them
     assert report.protocol["sample_passes"] == 10 * 3 * 4
     assert report.protocol["study"]["strength"] == {"mini-math": {"k": 3, "lam": 0.3}}
     assert report.protocol["decoding"]["mini-math, 3 items"]["max_new_tokens"] == 8
     assert "torch" in report.protocol["versions"]
     assert "its numbers beside ours are of LLaDA" in report.lead
-    run.write_data(report, data, tmp_path, "report")
+    run.write_data(report, measured, tmp_path, "report")
     assert sorted(file.name for file in (tmp_path / "data").iterdir()) == ["cells.json", "report.json"]

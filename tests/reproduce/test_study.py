@@ -1,6 +1,7 @@
 """What a study decides: places, readings, scales, and which cells the tables share."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from softdlm.evaluate.cell import ModelSpec, Rate
 from softdlm.evaluate.grid import Finder, Grid, join, plans
 from softdlm.evaluate.run import expected_passes
 from softdlm.models.denoiser import Strength
-from softdlm.reproduce import grids
+from softdlm.reproduce import figure2, frontier, table2, table5, table6, table7
 from softdlm.reproduce.experiments import EXPERIMENTS, NAMES, select
 from softdlm.reproduce.study import FULL, QUICK, Study
 from tests.reproduce.made import study
@@ -30,6 +31,16 @@ def test_built_in_tasks_take_the_places_of_their_domains_benchmarks() -> None:
     assert study().places("math500") == {"mini-math": "math500"}
     assert real().places("math500", "humaneval") == {"math500": "math500", "humaneval": "humaneval"}
     assert study(tasks=("mini-math",)).places("humaneval") == {}
+
+
+def test_a_model_of_the_paper_is_known_and_another_gets_its_family_for_orientation() -> None:
+    dream = replace(real(), model=ModelSpec("Dream-org/Dream-v0-Instruct-7B", "cpu", "float32"), family="Dream").printed
+    assert (dream.model, dream.same) == ("Dream", True)
+    assert dream.value(table2.PAPER, "humaneval", 4) == (17.68, 23.78, 32.32)
+    mine = replace(real(), family="llada2_moe").printed
+    assert (mine.model, mine.same) == ("LLaDA-2.0-mini", False)
+    assert mine.value(table5.PAPER, "math500") is None
+    assert mine.value(table5.PAPER, "math500", "slerp") is None
 
 
 def test_prompts_are_raw_text_unless_told_otherwise() -> None:
@@ -79,6 +90,7 @@ def test_experiments_come_in_the_papers_order_whatever_was_asked() -> None:
     assert [each.name for each in select(["table5", "figure1"])] == ["figure1", "table5"]
     assert tuple(each.name for each in select(["all"])) == NAMES
     assert len(NAMES) == 13
+    assert tuple(each.name for each in EXPERIMENTS) == NAMES
 
 
 def labels(made: list[Grid], task: str) -> set[tuple[str, str]]:
@@ -91,33 +103,33 @@ def labels(made: list[Grid], task: str) -> set[tuple[str, str]]:
 
 
 def test_table_6_takes_the_first_500_of_gsm8k_unless_told_otherwise() -> None:
-    limits = {spec.name: spec.limit for grid in grids.table6(real()) for spec in grid.tasks}
+    limits = {spec.name: spec.limit for grid in table6.cells(real()) for spec in grid.tasks}
     assert limits == {"gsm8k": 500, "humaneval": None}
-    full = {spec.name: spec.limit for grid in grids.table6(real(adaptive_items="full")) for spec in grid.tasks}
+    full = {spec.name: spec.limit for grid in table6.cells(real(adaptive_items="full")) for spec in grid.tasks}
     assert full == {"gsm8k": None, "humaneval": None}
-    capped = grids.table6(real(scale=FULL.capped(7)))
+    capped = table6.cells(real(scale=FULL.capped(7)))
     assert {spec.limit for grid in capped for spec in grid.tasks} == {7}
 
 
 def test_the_tables_ask_for_what_the_paper_has() -> None:
     made = real()
-    assert {spec.name for grid in grids.table5(made) for spec in grid.tasks} == {"math500", "humaneval"}
-    assert labels(grids.table5(made), "math500") == {
+    assert {spec.name for grid in table5.cells(made) for spec in grid.tasks} == {"math500", "humaneval"}
+    assert labels(table5.cells(made), "math500") == {
         (f"{name} k=2 lam=0.3", "2 a step") for name in ("slerp", "slerp-candidate-norm", "euclidean-mask-norm")
     }
-    assert {spec.name for grid in grids.figure2(made) for spec in grid.tasks} == {"humaneval"}
-    sweep = labels(grids.figure2(made), "humaneval")
+    assert {spec.name for grid in figure2.cells(made) for spec in grid.tasks} == {"humaneval"}
+    sweep = labels(figure2.cells(made), "humaneval")
     assert {f"slerp k=3 lam={lam}" for lam in ("0.1", "0.5", "0.7")} <= {label for label, _ in sweep}
     assert {f"slerp k={k} lam=0.3" for k in (1, 2, 3, 4, 8)} <= {label for label, _ in sweep}
-    assert {rate for _, rate in labels(grids.figure2(real(sensitivity_rate=4)), "humaneval")} == {"4 a step"}
-    assert ("vanilla", "1 a step") in labels(grids.table7(made), "mbpp")
-    assert ("slerp k=3 lam=0.3", "threshold 0.9") in labels(grids.table6(made), "humaneval")
-    rates = {rate for grid in grids.frontier(made) for rate in grid.rates}
+    assert {rate for _, rate in labels(figure2.cells(real(sensitivity_rate=4)), "humaneval")} == {"4 a step"}
+    assert ("vanilla", "1 a step") in labels(table7.cells(made), "mbpp")
+    assert ("slerp k=3 lam=0.3", "threshold 0.9") in labels(table6.cells(made), "humaneval")
+    rates = {rate for grid in frontier.cells(made) for rate in grid.rates}
     assert {Rate("threshold", 0.5), Rate("entropy_bound", 0.8)} <= rates
 
 
 def test_an_experiment_without_a_task_asks_for_nothing() -> None:
-    assert grids.table5(study(tasks=("gsm8k",))) == []
+    assert table5.cells(study(tasks=("gsm8k",))) == []
 
 
 @pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
@@ -125,7 +137,7 @@ def test_shared_cells_are_measured_once_and_a_quick_run_keeps_its_budget() -> No
     """Adaptive rules are counted at the most they were seen to take on mini-math, half the canvas."""
     quick = Study.of("builtin", quick=True, device="cpu", allow_unsandboxed=True)
     finder = Finder()
-    made = {each.name: join(plans(each.grids(quick), finder)) for each in EXPERIMENTS if each.grids is not None}
+    made = {each.name: join(plans(each.cells(quick), finder)) for each in EXPERIMENTS if each.cells is not None}
     keys = {name: {cell.key for cell in plan.cells} for name, plan in made.items()}
     whole = join(list(made.values()))
     assert len(whole.cells) < sum(map(len, keys.values()))

@@ -27,19 +27,19 @@ class Shape:
 
     positions: int
     candidate_cosine: float
-    """Between the candidates, pairwise (Table 3)."""
+    """The mean cosine between pairs of candidates (Table 3)."""
     aggregate_cosine: float
-    """Absolute, between their aggregate and [MASK] (Table 3)."""
+    """The absolute cosine between the candidates' aggregate and [MASK] (Table 3)."""
     angle: float
-    """Degrees between aggregate and [MASK] (appendix B.1, with its own number of candidates)."""
+    """Degrees between aggregate and [MASK] (appendix B.1, which has its own number of candidates)."""
     norm: float
-    """Of the same aggregate, in [MASK] norms."""
+    """The norm of appendix B.1's aggregate, divided by the [MASK] norm."""
     angle_share: dict[str, float]
-    """How much of that angle the soft token covers."""
+    """The angle between soft token and [MASK], divided by that between aggregate and [MASK]."""
     norm_ratio: dict[str, float]
-    """Of the soft token, in [MASK] norms."""
+    """The norm of the soft token, divided by the [MASK] norm."""
     below_both: dict[str, float]
-    """Share of positions where the soft token is shorter than [MASK] and than the aggregate."""
+    """The share of positions where the soft token is shorter than both [MASK] and the aggregate."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,13 @@ def measure(
     """Decode with `options` and look at every position that a pass leaves open, where a soft token is made.
 
     `k` is Table 3's number of candidates, `line_k` appendix B.1's. The rules are the interpolations to be looked at;
-    none of them need be the one that is decoded with (SLERP unless `options` says otherwise).
+    none of them need be the one that is decoded with (SLERP unless `options` says otherwise). The model decodes in its
+    own type; what is measured is computed in float32 at least, so that a soft token is not rounded to bfloat16.
     """
     if k < 2:
         raise UsageError(f"the cosine between candidates needs k >= 2, not {k}")
-    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
+    table = model.embedding.to(torch.promote_types(model.embedding.dtype, torch.float32))
+    embeddings = Embeddings(table, table[model.mask_id])
     seen: list[list[Tensor]] = [[] for _ in batch]
 
     def look(step: Step, requests: Sequence[int]) -> None:

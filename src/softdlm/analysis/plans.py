@@ -122,7 +122,8 @@ def geometry_plan(
     def measure(batch: list[Question]) -> list[geometry.Row]:
         return geometry.measure(model, batch, rules, k=k, line_k=line_k, **options)
 
-    settings = _settings(model, "geometry", rules, questions, options) | {"k": k, "line_k": line_k}
+    narrow = {"measured_in": "float32"} if torch.finfo(model.dtype).bits < 32 else {}
+    settings = _settings(model, "geometry", rules, questions, options) | {"k": k, "line_k": line_k} | narrow
     return Plan(settings, len(questions), geometry.Row, _batched(measure, questions, batch_size), geometry.summarise)
 
 

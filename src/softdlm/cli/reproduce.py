@@ -78,14 +78,14 @@ def reproduce(
     screen = Screen()
     try:
         with screen.heeding():
-            data, failed = run.measure(study, chosen, folder, _run_cells, screen)
+            measured, failed = run.collect(study, chosen, folder, _run_cells, screen)
     except KeyboardInterrupt:
         again = shlex.join(["softdlm", *sys.argv[1:]])
         screen.say(f"stopped; what was measured is in {folder}. To go on: {again}")
         raise typer.Exit(130) from None
-    report = run.conclude(data, chosen, failed)
+    report = run.conclude(measured, chosen, failed)
     name = "report" if "all" in what else "-".join(each.name for each in chosen)
-    run.write_data(report, data, folder, name)
+    run.write_data(report, measured, folder, name)
     _show(report, write(report, folder, name, figures=not no_figures), as_json)
     if failed:
         raise typer.Exit(1)

@@ -1,18 +1,26 @@
-"""From measured differences to a verdict: holds, does not hold, undecided. No verdict is written by hand."""
+"""From measured differences to a verdict: holds, does not hold, undecided. No verdict is written by hand.
+
+Accuracies are compared on the same items by McNemar's exact test, corrected for the number of comparisons of a claim on
+a task; means over prompts, items or completions by the bootstrap interval of their paired difference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from softdlm.evaluate.cell import Rate
 from softdlm.evaluate.metrics import Mean, holm, mcnemar
 from softdlm.evaluate.summary import Result
-from softdlm.report.document import Finding, Verdict
-from softdlm.reproduce.measurements import Data, paired
+from softdlm.report.document import Verdict
+from softdlm.reproduce.measurements import Cells, Measurements, paired
+from softdlm.reproduce.study import task_title
 
+Values = Sequence[float]
 LEVEL = 0.05
 LEAST = 6
-"""Items below which nothing is decided: all of one sign would still be chance at 5 % (2 / 2^5)."""
+"""The fewest items that decide anything: five of one sign would still be chance at 5 % (2 / 2^5)."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +31,12 @@ class Sign:
     words: str
 
 
-Signs = Sequence[Sign]
-Decide = Callable[[Data], Iterator[tuple[str, Signs]]]
-"""Scope and comparisons, once for each scope that a claim is decided on."""
+Decided = Iterator[tuple[str, Sequence[Sign]]]
+"""Each scope that a claim is decided on, such as a task, with its comparisons."""
+Decide = Callable[[Measurements], Decided]
 
 
-def conclude(signs: Sequence[Sign]) -> Verdict:
+def verdict(signs: Sequence[Sign]) -> Verdict:
     """A claim about several comparisons holds where all speak for it, and does not where any speaks against it."""
     if not signs:
         return "not measured"
@@ -37,24 +45,54 @@ def conclude(signs: Sequence[Sign]) -> Verdict:
     return "holds" if all(each.sign > 0 for each in signs) else "undecided"
 
 
-def positive(values: Sequence[float], words: str, digits: int = 3, weights: Sequence[float] | None = None) -> Sign:
+def positive(values: Values, words: str, digits: int = 3, weights: Values | None = None) -> Sign:
     """Whether a mean over items is above 0, by its bootstrap interval; too few items decide nothing."""
     mean = Mean.of(values, weights)
+    return Sign(_side(mean, 0), f"{words} {_interval(mean, f'+.{digits}f')}")
+
+
+def larger(
+    words: tuple[str, str], first: Values, second: Values, digits: int = 3, weights: Values | None = None
+) -> Sign:
+    """Whether the first of two paired quantities, which `words` name, has the larger mean."""
+    gap = positive([a - b for a, b in zip(first, second, strict=True)], "difference", digits, weights)
+    means = [Mean.of(values, weights).value for values in (first, second)]
+    named = ", ".join(f"{name} {value:.{digits}f}" for name, value in zip(words, means, strict=True))
+    return Sign(gap.sign, f"{named}, {gap.words}")
+
+
+def against_limit(
+    words: str, values: Values, wanted: Literal["above", "below", "off"], limit: float, weights: Values | None = None
+) -> Sign:
+    """Whether a mean lies above a limit, below it, or off it on either side."""
+    mean = Mean.of(values, weights)
+    side = _side(mean, limit)
+    sign = {"above": side, "below": -side, "off": abs(side)}[wanted]
+    return Sign(sign, f"{words} {_interval(mean, '.3f')}, limit {limit:g}")
+
+
+def _side(mean: Mean, limit: float) -> int:
+    """+1 where the whole interval lies above the limit, -1 where below; 0 otherwise and with too few items."""
     if mean.low is None or mean.high is None or mean.items < LEAST:
-        return Sign(0, f"{words} {mean.value:+.{digits}f} (only {mean.items})")
-    sign = 1 if mean.low > 0 else -1 if mean.high < 0 else 0
-    return Sign(sign, f"{words} {mean.value:+.{digits}f} [{mean.low:+.{digits}f}, {mean.high:+.{digits}f}]")
+        return 0
+    return (mean.low > limit) - (mean.high < limit)
+
+
+def _interval(mean: Mean, form: str) -> str:
+    if mean.low is None or mean.high is None or mean.items < LEAST:
+        return f"{mean.value:{form}} (only {mean.items})"
+    return f"{mean.value:{form}} [{mean.low:{form}}, {mean.high:{form}}]"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells on the same items; the claim says that the second solves more."""
+    """Two cells on the same items; the claim says that `better` solves more."""
 
     words: str
     worse: Result
     better: Result
     among: Result | None = None
-    """Only items that this cell solves."""
+    """Where given, only items that this cell solves are compared."""
 
     def verdicts(self) -> tuple[list[bool], list[bool]]:
         first, second = paired(self.worse, self.better)
@@ -63,6 +101,17 @@ class Pair:
         solved, _ = paired(self.among, self.worse)
         keep = [index for index, was in enumerate(solved) if was]
         return [first[index] for index in keep], [second[index] for index in keep]
+
+
+def pairs(
+    cells: Cells, task: str, better: str, worse: str, rates: Mapping[str, Rate], among: Result | None = None
+) -> list[Pair]:
+    """Two methods at each rate where both cells are finished; the keys of `rates` name the pairs."""
+    return [
+        Pair(words, first, second, among)
+        for words, rate in rates.items()
+        if (first := cells.find(task, worse, rate)) and (second := cells.find(task, better, rate))
+    ]
 
 
 def more_solved(pairs: Sequence[Pair]) -> list[Sign]:
@@ -77,5 +126,11 @@ def more_solved(pairs: Sequence[Pair]) -> list[Sign]:
     return signs
 
 
-def finding(claim: str, where: str, scope: str, signs: Sequence[Sign]) -> Finding:
-    return Finding(claim, where, scope, conclude(signs), "; ".join(each.words for each in signs) or "no data")
+def slerp_solves_more(name: str, benchmarks: Sequence[str], worse: str, rates: Mapping[str, Rate]) -> Decide:
+    """SLERP against another method in the cells of the named experiment, at every rate, by task."""
+
+    def decide(measured: Measurements) -> Decided:
+        for task in measured.study.places(*benchmarks):
+            yield task_title(task), more_solved(pairs(measured.cells[name], task, "slerp", worse, rates))
+
+    return decide

@@ -1,4 +1,4 @@
-"""What was measured, as the tables and findings read it."""
+"""What was measured, as tables and claims read it. The only readers of a cell's protocol are here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from softdlm.analysis.plans import Result as Analysis
+from softdlm.analysis.plans import Result as AnalysisResult
 from softdlm.evaluate.cell import SINGLE, Rate
-from softdlm.evaluate.metrics import Effort
+from softdlm.evaluate.metrics import Effort, Share
 from softdlm.evaluate.summary import Result, effort_of
 from softdlm.reproduce.study import Study
 
@@ -19,19 +19,9 @@ class Cells:
 
     results: Sequence[Result]
 
-    def find(
-        self, task: str, method: str, rate: Rate, *, k: int | None = None, lam: float | None = None
-    ) -> Result | None:
-        """The one cell that is meant, None where it is not finished."""
-        wanted = {name: value for name, value in {"k": k, "lam": lam}.items() if value is not None}
-        found = [
-            each
-            for each in self.results
-            if is_of(each, task)
-            and each.protocol["method"]["name"] == method
-            and (each.protocol["rate"]["name"], each.protocol["rate"]["value"]) == (rate.name, rate.value)
-            and all(each.protocol["method"].get(name) == value for name, value in wanted.items())
-        ]
+    def find(self, task: str, method: str, rate: Rate, **strength: float) -> Result | None:
+        """The cell of a task, method and rate, and of a k or lam where given; None where it is not finished."""
+        found = [each for each in self._of(task, method, **strength) if _rate(each) == rate]
         if len(found) > 1:
             raise ValueError(f"{task}, {method}, {rate} is ambiguous: {[each.folder.name for each in found]}")
         return found[0] if found else None
@@ -41,11 +31,24 @@ class Cells:
         return self.find(task, "vanilla", SINGLE)
 
     def swept(self, task: str, method: str, name: str, **fixed: float) -> Iterator[tuple[float, Result]]:
-        """Cells of a method over one of its settings, the others fixed, in order."""
-        for each in sorted(self.results, key=lambda each: each.protocol["method"].get(name) or 0):
-            settings = each.protocol["method"]
-            if is_of(each, task) and settings["name"] == method and fixed.items() <= settings.items():
-                yield settings[name], each
+        """The values of one setting of a method in ascending order, each with its cell; other settings are fixed."""
+        found = [(each.protocol["method"][name], each) for each in self._of(task, method, **fixed)]
+        yield from sorted(found, key=lambda pair: pair[0])
+
+    def rates(self, task: str) -> list[Rate]:
+        """The rates at which a task has cells, by kind, then ascending."""
+        found = {_rate(each) for each in self.results if is_of(each, task)}
+        return sorted(found, key=lambda rate: (rate.name, rate.value))
+
+    def _of(self, task: str, method: str, **strength: float) -> Iterator[Result]:
+        wanted = {"name": method, **strength}
+        for each in self.results:
+            if is_of(each, task) and wanted.items() <= each.protocol["method"].items():
+                yield each
+
+
+def _rate(result: Result) -> Rate:
+    return Rate(result.protocol["rate"]["name"], result.protocol["rate"]["value"])
 
 
 def is_of(result: Result, task: str) -> bool:
@@ -54,8 +57,9 @@ def is_of(result: Result, task: str) -> bool:
     return name == task or name.startswith(f"{task}-")
 
 
-def verdicts(result: Result) -> dict[str, bool]:
-    return {item: sample.correct for item, sample in result.samples.items()}
+def share(result: Result) -> Share:
+    """The share of items that a cell solves."""
+    return Share.of([sample.correct for sample in result.samples.values()])
 
 
 def paired(first: Result, second: Result) -> tuple[list[bool], list[bool]]:
@@ -71,16 +75,16 @@ def effort(result: Result) -> Effort:
 
 
 @dataclass(frozen=True)
-class Data:
-    """Of one run: cells by experiment, analyses by name (one for each task where they decode), and what is missing."""
+class Measurements:
+    """One run: cells by experiment, and analyses by name with one result for each task or set of prompts."""
 
     study: Study
     cells: Mapping[str, Cells] = field(default_factory=dict)
-    analyses: Mapping[str, Sequence[Analysis]] = field(default_factory=dict)
+    analyses: Mapping[str, Sequence[AnalysisResult]] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)
-    """Cells that each experiment asked for."""
+    """Experiment -> the number of cells that it needs."""
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Experiment or analysis -> why something of it is not there, a line each."""
+    """Experiment or analysis -> why a part of it was not measured, a line each."""
 
     def rows(self, name: str) -> list[Any]:
         """All rows of an analysis."""
@@ -90,3 +94,14 @@ class Data:
         """Rows of an analysis that decodes, by task."""
         rows = self.rows(name)
         return {task: [row for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
+
+    def all_cells(self) -> list[Result]:
+        """Every cell once, also where several experiments share it."""
+        return list({each.folder.name: each for cells in self.cells.values() for each in cells.results}.values())
+
+    def decoding_settings(self) -> dict[str, Any]:
+        """The settings that all cells of a comparison share, named by task and number of items."""
+        return {
+            f"{each.labels['task']}, {each.protocol['task']['count']} items": each.protocol["decoding"]
+            for each in {each.comparison: each for each in self.all_cells()}.values()
+        }

@@ -1,34 +1,63 @@
-"""A study: one model, its tasks, how much of everything, and which readings of the paper. Decided once, here."""
+"""A study: one model, its tasks, how much is measured, and how the paper is read. Every choice is made once, here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from softdlm.errors import UsageError
 from softdlm.evaluate import paper
-from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, Reading, TaskSpec
+from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, Rate, Reading, TaskSpec
+from softdlm.evaluate.grid import Grid
 from softdlm.models.denoiser import Strength
-from softdlm.reproduce.paper_numbers import BENCHMARKS as BENCHMARK_NAMES
-from softdlm.reproduce.paper_numbers import Printed
 
 STAND_INS: dict[str, paper.Domain] = {"mini-math": "math", "mini-code": "code"}
 """Built-in tasks that take the places of the benchmarks of a domain."""
-FIRST = 500
-"""Items of GSM8K that Table 6's values fit."""
+TITLES = {"gsm8k": "GSM8K", "math500": "MATH-500", "humaneval": "HumanEval", "mbpp": "MBPP"}
+MODELS = {
+    "GSAI-ML/LLaDA-8B-Instruct": "LLaDA",
+    "GSAI-ML/LLaDA-1.5": "LLaDA-1.5",
+    "inclusionAI/LLaDA2.0-mini": "LLaDA-2.0-mini",
+    "Dream-org/Dream-v0-Instruct-7B": "Dream",
+}
+"""The models that the paper measured, and what it calls them."""
+NEAREST = {"llada": "LLaDA", "llada2_moe": "LLaDA-2.0-mini", "Dream": "Dream"}
+"""Family -> the paper's model whose numbers are shown beside a model that the paper did not measure."""
 AdaptiveItems = Literal["first-500", "full"]
+Grids = list[Grid]
+
+
+def steps(n: int) -> Rate:
+    """A rate of n tokens a step."""
+    return Rate("tokens_per_step", n)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The paper's model whose printed numbers are shown beside ours."""
+
+    model: str
+    same: bool
+    """True where it is the model measured here; otherwise its numbers are for orientation only."""
+
+    def value(self, numbers: Mapping[str, Any], *path: str | int) -> Any:
+        """A number or a row of them from a table's numbers (model -> ...); None where the paper prints nothing."""
+        found: Any = numbers.get(self.model)
+        for step in path:
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured. None is all of it."""
+    """How much is measured. None means everything there is."""
 
     name: str
     items: Mapping[str, int | None] = field(default_factory=lambda: {"math": None, "code": None})
     """Test items of each task, by domain."""
     prompts: int | None = None
-    """Of the paper's 70."""
+    """How many of the paper's 70 prompts."""
     geometry: int = 100
     completions: int = 100
     agreement: int = 100
@@ -39,10 +68,10 @@ class Scale:
     frontier: tuple[str, ...] = ("vanilla", "slerp")
     extra_rates: tuple[int, ...] = (2, 4, 8)
     mark: str = ""
-    """Said on every output; empty for a full run."""
+    """Shown on every output, such as that the run was quick; empty for a full run."""
 
     def capped(self, limit: int) -> Scale:
-        """At most so many items, prompts and completions of each kind."""
+        """The same scale with at most `limit` items, prompts and completions of each kind."""
         if limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}")
         least = {name: min(limit, getattr(self, name)) for name in ("geometry", "completions", "agreement")}
@@ -53,18 +82,9 @@ class Scale:
 
 FULL = Scale("full")
 QUICK = Scale(
-    "quick",
-    items={"math": 16, "code": 10},
-    geometry=8,
-    completions=3,
-    agreement=8,
-    lams=(0.1, 0.3, 0.5, 0.7),
-    ks=(2, 3, 4),
-    thresholds=(0.7, 0.9),
-    bounds=(0.1, 0.4),
-    extra_rates=(4,),
-    mark="quick run, few items",
-)
+    "quick", items={"math": 16, "code": 10}, geometry=8, completions=3, agreement=8, lams=(0.1, 0.3, 0.5, 0.7),
+    ks=(2, 3, 4), thresholds=(0.7, 0.9), bounds=(0.1, 0.4), extra_rates=(4,), mark="quick run, few items",
+)  # fmt: skip
 SCALES = {"full": FULL, "quick": QUICK}
 
 
@@ -77,13 +97,13 @@ class Study:
     chat: bool = False
     """Whether the controlled prompts (Figure 1, Tables 1 and 4) stand inside the chat template."""
     reading: Reading | None = None
-    """Dream's."""
+    """How Dream's vanilla decoding is read; None is the default reading."""
     own: Strength = field(default_factory=Strength)
-    """The model's, for tasks that the paper does not have."""
+    """The checkpoint's own k and lambda, used on tasks that the paper does not have."""
     sensitivity_rate: int = 2
-    """Tokens a step in Figure 2, which does not say."""
+    """Tokens a step in Figure 2; the paper does not print them."""
     adaptive_items: AdaptiveItems = "first-500"
-    """Of GSM8K in Table 6."""
+    """Which items of GSM8K Table 6 is measured on."""
     max_new_tokens: int | None = None
     data_dir: str | None = None
     allow_unsandboxed: bool = False
@@ -114,7 +134,7 @@ class Study:
     ) -> Study:
         """The study of a model by name; `loading` holds further keywords of ModelSpec, `readings` of Study.
 
-        The built-in model is small, so it takes float32 and large batches on a GPU too.
+        The built-in model is small, so it runs in float32, and on a GPU in large batches.
         """
         small = model == "builtin"
         spec = ModelSpec.of(model, device=device, dtype=dtype or ("float32" if small else None), **(loading or {}))
@@ -134,8 +154,8 @@ class Study:
 
     @property
     def printed(self) -> Printed:
-        """The paper's numbers to set beside ours."""
-        return Printed.beside(self.model.name, self.family)
+        """The paper's model whose numbers are shown beside ours."""
+        return Printed(MODELS.get(self.model.name) or NEAREST[self.family], self.model.name in MODELS)
 
     @property
     def title(self) -> str:
@@ -157,20 +177,40 @@ class Study:
         return found
 
     def spec(self, task: str, most: int | None = None) -> TaskSpec:
-        """How a task is loaded, at most so many items of it."""
+        """How a task is loaded, with at most `most` items."""
         sizes = [size for size in (self.scale.items[domain_of(task)], most) if size is not None]
         return TaskSpec(task, "test", min(sizes) if sizes else None, self.data_dir, self.allow_unsandboxed)
+
+    def grids(
+        self,
+        tasks: Iterable[str],
+        methods: Sequence[str],
+        rates: Iterable[Rate],
+        *,
+        most: int | None = None,
+        single: bool = False,
+        **strengths: Any,
+    ) -> Grids:
+        """Cells with the paper's settings: one grid, or none where there is no task.
+
+        `most` limits the items, `single` adds vanilla at one token a step, and in `strengths` `ks` and `lams` replace
+        the task's own.
+        """
+        specs = tuple(self.spec(task, most) for task in tasks)
+        grid = {"models": (self.model,), "tasks": specs, "methods": tuple(methods), "rates": tuple(rates)}
+        settings = {"recipe": "paper", "reading": self.reading, "max_new_tokens": self.max_new_tokens}
+        return [Grid(**grid, **settings, single=single, **strengths)] if specs else []
 
     def setting(self, task: str) -> paper.Setting:
         return paper.setting(self.family, task, self.reading, self.own)
 
     def strength(self, task: str) -> Strength:
-        """In the accuracy tables."""
+        """k and lambda of a task in the accuracy tables."""
         setting = self.setting(task)
         return Strength(setting.k, setting.lam)
 
     def record(self) -> dict[str, Any]:
-        """Every choice, for the report."""
+        """Every choice, as JSON values for the report."""
         shown = {name: value for name, value in asdict(self).items() if name != "scale"}
         strengths = {task: self.strength(task)._asdict() for task in self.tasks}
         return {**shown, "reading": self.dream_reading, "strength": strengths, "scale": asdict(self.scale)}
@@ -181,10 +221,10 @@ class Study:
 
 
 def domain_of(task: str) -> paper.Domain:
-    """Of a built-in task, a benchmark, or a variant of one."""
+    """The domain of a built-in task, a benchmark, or a variant of a benchmark."""
     return STAND_INS[task] if task in STAND_INS else paper.DOMAINS[paper.benchmark(task) or task]
 
 
 def task_title(task: str) -> str:
-    """A benchmark, or a variant of one, by its usual name."""
-    return BENCHMARK_NAMES.get(paper.benchmark(task) or "", task)
+    """The usual name of a benchmark or of its variant; other tasks keep their own."""
+    return TITLES.get(paper.benchmark(task) or "", task)

@@ -1,16 +1,19 @@
 """Tables of cells by hand: every lookup and formula."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.evaluate.metrics import Share, mcnemar
+from softdlm.models.denoiser import Strength
 from softdlm.report.table import Cell, Table
-from softdlm.reproduce import accuracy
+from softdlm.reproduce import extras, figure2, frontier, table2, table5, table6, table7
+from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, paired
-from softdlm.reproduce.study import QUICK
-from tests.reproduce.made import data, grid_of, result, slerp, steps, study
+from softdlm.reproduce.study import QUICK, steps
+from tests.reproduce.made import grid_of, measured, result, slerp, study
 
 
 def cells_of(table: Table, *labels: str) -> tuple[Cell, ...]:
@@ -24,7 +27,7 @@ def three(tmp_path: Path) -> list:
 
 
 def test_table_2_by_hand(three: list) -> None:
-    (table,) = accuracy.table2(data({"table2": three}))
+    (table,) = table2.tables(measured({"table2": three}))
     assert [row.labels for row in table.rows][:3] == [("mini-math", "2"), ("mini-math", "4"), ("mini-math", "8")]
     vanilla, euclidean, slerp = cells_of(table, "mini-math", "2")
     assert [vanilla.value, euclidean.value, slerp.value] == [50.0, 60.0, 80.0]
@@ -69,7 +72,7 @@ def test_different_items_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_table_7_is_of_what_vanilla_solves_one_token_at_a_time(three: list) -> None:
-    (table,) = accuracy.table7(data({"table7": three}))
+    (table,) = table7.tables(measured({"table7": three}))
     vanilla, euclidean, slerp = cells_of(table, "mini-math", "2")  # items 5 to 14 are solved one at a time
     assert [vanilla.value, euclidean.value, slerp.value] == [50.0, 70.0, 100.0]
     assert (vanilla.low, vanilla.high) == Share.of([True] * 5 + [False] * 5)[1:3]
@@ -81,14 +84,14 @@ def test_table_7_is_of_what_vanilla_solves_one_token_at_a_time(three: list) -> N
 def test_recovery_of_nothing_is_not_applicable(tmp_path: Path) -> None:
     method = result(tmp_path, "mini-math", "slerp", steps(2), range(5))
     single = result(tmp_path, "mini-math", "vanilla", SINGLE, ())
-    assert accuracy.recovered(method, single).value == "n/a"
-    assert accuracy.recovered(method, None).value is None
+    assert table7.recovered(method, single).value == "n/a"
+    assert table7.recovered(method, None).value is None
 
 
 def test_table_5_compares_norms_at_two_tokens_a_step(tmp_path: Path) -> None:
     methods = {"slerp": 14, "slerp-candidate-norm": 11, "euclidean-mask-norm": 15}
     made = [result(tmp_path, "mini-math", name, steps(2), range(count)) for name, count in methods.items()]
-    (table,) = accuracy.table5(data({"table5": made}))
+    (table,) = table5.tables(measured({"table5": made}))
     found = cells_of(table, "mini-math")
     assert [cell.value for cell in found] == pytest.approx([70.0, 55.0, 75.0])
     assert [cell.best for cell in found] == [False, False, True]
@@ -102,7 +105,7 @@ def test_table_6_has_accuracies_and_passes(tmp_path: Path) -> None:
         result(tmp_path, "mini-math", "slerp", threshold, range(13), forwards=14),
         result(tmp_path, "mini-math", "vanilla", bound, range(9), forwards=30),
     ]
-    (table,) = accuracy.table6(data({"table6": made}))
+    (table,) = table6.tables(measured({"table6": made}))
     without, with_slerp, passes, passes_slerp = cells_of(table, "mini-math", "threshold 0.9")
     assert [without.value, with_slerp.value, passes.value, passes_slerp.value] == [50.0, 65.0, 28.0, 14.0]
     assert (without.paper, with_slerp.paper) == (29.8, 30.2)
@@ -117,7 +120,7 @@ def test_figure_2_sweeps_one_setting_at_the_others_usual_value(tmp_path: Path) -
         result(tmp_path, "mini-code", "slerp", steps(2), range(count), rule=slerp(k, lam))
         for (k, lam), count in solved.items()
     ]
-    lam, k = accuracy.figure2(data({"figure2": made}))
+    lam, k = figure2.tables(measured({"figure2": made}))
     assert [(row.labels, row.cells[0].value) for row in lam.rows] == [
         (("mini-code", "0.1"), 40.0), (("mini-code", "0.3"), 60.0), (("mini-code", "0.7"), 10.0),
     ]  # fmt: skip
@@ -134,7 +137,7 @@ def test_the_frontier_has_every_rate_with_passes(tmp_path: Path) -> None:
         result(tmp_path, "mini-math", "slerp", Rate("threshold", 0.9), range(15), forwards=12),
         result(tmp_path, "mini-math", "vanilla", SINGLE, range(18), forwards=64),
     ]
-    (table,) = accuracy.frontier(data({"frontier": made}))
+    (table,) = frontier.tables(measured({"frontier": made}))
     assert [row.labels[1] for row in table.rows] == ["threshold 0.7", "threshold 0.9", "1 a step"]
     found = cells_of(table, "mini-math", "threshold 0.7")
     assert [cell.value for cell in found] == [50.0, 60.0, 18.0, 9.0]
@@ -145,12 +148,34 @@ def test_extras_stand_beside_the_papers_rules(tmp_path: Path) -> None:
         result(tmp_path, "mini-math", name, steps(4), range(count))
         for name, count in {"vanilla": 10, "slerp": 14, "additive": 15, "norm-mix": 2}.items()
     ]
-    (table,) = accuracy.extras(data({"extras": made}))
+    table, _ = extras.tables(measured({"extras": made}))
     found = cells_of(table, "mini-math", "4")
     assert [cell.value for cell in found] == [50.0, None, 70.0, 75.0, 10.0]
     assert found[4].note == f"p {mcnemar([True] * 10 + [False] * 10, [True] * 2 + [False] * 18):.2g}"
 
 
 def test_the_mark_of_the_run_is_on_every_table(three: list) -> None:
-    made = data({"table2": three, "table7": three}, study=study(QUICK))
-    assert {table.mark for table in accuracy.table2(made) + accuracy.table7(made)} == {QUICK.mark}
+    made = measured({"table2": three, "table7": three}, study=study(QUICK))
+    assert {table.mark for table in table2.tables(made) + table7.tables(made)} == {QUICK.mark}
+
+
+def test_the_experiment_that_the_docs_add_is_whole(tmp_path: Path) -> None:
+    """Cells, a table and a claim from one file; the list in experiments.py needs its name only."""
+    text = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
+    code = text.split("```python\n# softdlm/reproduce/k1.py")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    added: Experiment = names["EXPERIMENT"]
+    assert added.cells is not None
+    (grid,) = added.cells(study())
+    decodings = grid.decodings(grid.setting("llada", "mini-math", Strength()), 8, "allow")
+    assert [each.label for each in decodings] == ["vanilla", "slerp k=1 lam=0.3"]
+    made = [
+        result(tmp_path, "mini-math", name, steps(4), range(count), rule=slerp(1) if name == "slerp" else None)
+        for name, count in {"vanilla": 2, "slerp": 18}.items()
+    ]
+    found = measured({"k1": made}, planned={"k1": 2})
+    section = added.section(found)
+    assert [cell.value for cell in cells_of(section.tables[0], "mini-math")] == [10.0, 90.0]
+    assert section.measured == "2 of 2 cells"
+    assert [(finding.where, finding.verdict) for finding in added.findings(found)] == [("One candidate", "holds")]

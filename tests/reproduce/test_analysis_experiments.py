@@ -7,8 +7,8 @@ import pytest
 from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
 from softdlm.evaluate.metrics import Mean
 from softdlm.report.table import Cell, Table
-from softdlm.reproduce import mechanism
-from tests.reproduce.made import data, study
+from softdlm.reproduce import b1, extras, figure1, table1, table3, table4, table8
+from tests.reproduce.made import measured, study
 
 
 def cells_of(table: Table, *labels: str) -> tuple[Cell, ...]:
@@ -37,17 +37,17 @@ def test_figure_1_shows_what_lies_on_other_answers() -> None:
     row = joint.Row(
         "Either:", ["a b", "a d", "c b", "c d"], {"vanilla": [0.3, 0.2, 0.2, 0.2], "slerp": [0.5, 0, 0, 0.4]}
     )
-    (table,) = mechanism.figure1(data(rows={"joint": [row]}))
+    (table,) = figure1.tables(measured(rows={"joint": [row]}))
     assert [column.name for column in table.columns] == ["a b", "a d", "c b", "c d", "other answers"]
     assert [cell.value for cell in cells_of(table, "SLERP")] == pytest.approx([0.5, 0, 0, 0.4, 0.1])
     assert "raw text" in table.notes[0]
-    (drawing,) = mechanism.figure1_drawings(data(rows={"joint": [row]}))
+    (drawing,) = figure1.drawings(measured(rows={"joint": [row]}))
     assert drawing.name == "figure1"
 
 
 def test_table_1_means_positions_first_then_prompts() -> None:
     rows = [mixture([0.1, 0.3], 0.5), mixture([0.4, 0.4, 0.4], 0.3)]
-    (table,) = mechanism.table1(data(rows={"mixtures": rows}, study=study(chat=True)))
+    (table,) = table1.tables(measured(rows={"mixtures": rows}, study=study(chat=True)))
     additive, multiplicative = cells_of(table, "SLERP")
     assert additive.value == pytest.approx(0.4)
     assert multiplicative.value == pytest.approx(0.3)  # not 0.32, the mean over all positions
@@ -61,7 +61,7 @@ def test_table_1_means_positions_first_then_prompts() -> None:
 def test_table_3_counts_every_position_the_same() -> None:
     rows = [geometry.Row("mini-math", "a", shape(30, 0.2, 0.1)), geometry.Row("mini-math", "b", shape(10, 0.6, 0.3))]
     empty = geometry.Row("mini-math", "c", shape(0, 0.0, 0.0))
-    (table,) = mechanism.table3(data(rows={"geometry": [*rows, empty]}))
+    (table,) = table3.tables(measured(rows={"geometry": [*rows, empty]}))
     candidate, aggregate, positions, items = cells_of(table, "mini-math")
     assert (candidate.value, aggregate.value) == (pytest.approx(0.3), pytest.approx(0.15))
     assert (positions.value, items.value) == (40, 2)
@@ -70,7 +70,7 @@ def test_table_3_counts_every_position_the_same() -> None:
 
 def test_appendix_b1_sets_the_papers_numbers_beside_the_linear_interpolation() -> None:
     rows = [geometry.Row("mini-code", "a", shape(30, 0.2, 0.1)), geometry.Row("mini-code", "b", shape(10, 0, 0, 0.2))]
-    (table,) = mechanism.b1(data(rows={"geometry": rows}))
+    (table,) = b1.tables(measured(rows={"geometry": rows}))
     linear, slerp = cells_of(table, "mini-code", "Euclidean"), cells_of(table, "mini-code", "SLERP")
     assert [cell.value for cell in linear] == pytest.approx([89.0, 0.5, 0.85, 0.99])
     assert [cell.paper for cell in linear] == [89.42, 0.599, 0.863, 0.994]
@@ -79,7 +79,7 @@ def test_appendix_b1_sets_the_papers_numbers_beside_the_linear_interpolation() -
 
 
 def test_table_4_marks_the_lowest_and_says_how_many_prompts_qualify() -> None:
-    (table,) = mechanism.table4(data(rows={"consistency": [consistent(2.0, 1.0), consistent(4.0, 2.0)]}))
+    (table,) = table4.tables(measured(rows={"consistency": [consistent(2.0, 1.0), consistent(4.0, 2.0)]}))
     kl, coherent, mass = cells_of(table, "SLERP")
     assert (kl.value, kl.best, kl.paper) == (1.5, True, 0.2458)
     assert coherent.value == pytest.approx(0.9)  # the two alternatives are the first and the last
@@ -89,7 +89,7 @@ def test_table_4_marks_the_lowest_and_says_how_many_prompts_qualify() -> None:
 
 
 def test_without_a_prompt_that_qualifies_the_table_is_empty_and_says_so() -> None:
-    (table,) = mechanism.table4(data(rows={"consistency": []}))
+    (table,) = table4.tables(measured(rows={"consistency": []}))
     assert table.rows == ()
     assert "0 of 70" in table.notes[0]
 
@@ -101,7 +101,7 @@ def test_table_8_means_spans_first_then_completions() -> None:
 
     short = completions.Row("mini-math", "s", [], [], [], {"vanilla": [], "slerp": []})
     rows = [row({"vanilla": [0.2], "slerp": [0.1]}), row({"vanilla": [0.2] * 3, "slerp": [0.1, 0.2, 0.6]}), short]
-    (table,) = mechanism.table8(data(rows={"completions": rows}))
+    (table,) = table8.tables(measured(rows={"completions": rows}))
     (vanilla, *_), (slerp, count, spans) = (cells_of(table, "mini-math", name) for name in ("vanilla", "SLERP"))
     assert (vanilla.value, slerp.value) == (pytest.approx(0.2), pytest.approx(0.2))  # not 0.25, over all spans
     assert (count.value, spans.value) == (2, 4)
@@ -115,6 +115,6 @@ def course(settled: int) -> agreement.Course:
 def test_agreement_in_per_cent() -> None:
     orders = {"vanilla": agreement.Reordering(None, 0, 0, 10), "slerp": agreement.Reordering(2, 3, 1, 10)}
     row: Any = agreement.Row("mini-math", "i", {"vanilla": course(3), "slerp": course(6)}, orders)
-    (table,) = mechanism.agreement(data(rows={"agreement": [row]}))
+    _, table = extras.tables(measured({"extras": []}, rows={"agreement": [row]}))
     assert [cell.value for cell in cells_of(table, "mini-math", "SLERP")] == pytest.approx([80, 25, 100, 30, 10, 1])
     assert [cell.value for cell in cells_of(table, "mini-math", "vanilla")][:3] == pytest.approx([50, 25, 0])

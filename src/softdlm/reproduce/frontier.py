@@ -1,0 +1,67 @@
+"""Frontier, beyond the paper: accuracy against forward passes over thresholds and entropy bounds."""
+
+from __future__ import annotations
+
+from softdlm.evaluate.cell import Rate
+from softdlm.report.document import Drawing
+from softdlm.report.table import Table
+from softdlm.reproduce import table2
+from softdlm.reproduce.experiment import Experiment
+from softdlm.reproduce.measurements import Measurements, effort
+from softdlm.reproduce.study import Grids, Study, steps, task_title
+from softdlm.reproduce.table6 import BENCHMARKS, adaptive, most_items
+from softdlm.reproduce.table_parts import accuracies, cell_table, method_title, point
+
+KINDS = {"tokens_per_step": "fixed", "threshold": "threshold", "entropy_bound": "entropy"}
+
+
+def cells(study: Study) -> Grids:
+    """Table 6 over many thresholds and bounds; beside them the fixed rates, where Table 7 has the same items."""
+    thresholds = [Rate("threshold", value) for value in study.scale.thresholds]
+    bounds = [Rate("entropy_bound", value) for value in study.scale.bounds]
+    whole = [task for task in study.places(*BENCHMARKS) if most_items(study, task) is None]
+    return [
+        *adaptive(study, study.scale.frontier, [*thresholds, *bounds]),
+        *study.grids(whole, study.scale.frontier, map(steps, table2.RATES), single=True),
+    ]
+
+
+def tables(measured: Measurements) -> list[Table]:
+    found, methods = measured.cells["frontier"], measured.study.scale.frontier
+    rows = {
+        (task_title(task), str(rate)): accuracies(found, task, methods, rate, passes=True)
+        for task in measured.study.places(*BENCHMARKS)
+        for rate in found.rates(task)
+    }
+    columns = (*methods, *(f"passes, {method_title(method)}" for method in methods))
+    title = "Frontier (beyond the paper). Accuracy in per cent and forward passes an answer"
+    return [cell_table(measured, "frontier", title, ("task", "commit rule"), columns, rows, None)]
+
+
+def drawings(measured: Measurements) -> list[Drawing]:
+    found, made = measured.cells["frontier"], []
+    for task in measured.study.places(*BENCHMARKS):
+        series = {
+            f"{method}, {kind}": [
+                point(cell, effort(cell).passes)
+                for rate in found.rates(task)
+                if rate.name == name and (cell := found.find(task, method, rate)) is not None
+            ]
+            for name, kind in KINDS.items()
+            for method in measured.study.scale.frontier
+        }
+        single = found.single(task)
+        held = None if single is None else point(single, effort(single).passes)
+        shown = {name: points for name, points in series.items() if points}
+        band = " The band is vanilla at one token a step." if held else ""
+        caption = f"{task_title(task)}: accuracy against forward passes, by kind of commit rule.{band}"
+        arguments = {"series": shown, "title": task_title(task), "held": held, "below": True}
+        made.append(Drawing(f"frontier-{task}", caption, "passes", arguments))
+    return made
+
+
+EXPERIMENT = Experiment(
+    "frontier", "Frontier: accuracy against passes",
+    "Beyond the paper: what each method makes of a forward pass, over thresholds and entropy bounds.",
+    tables, drawings, cells, benchmarks=BENCHMARKS,
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""Table 5: interpolation on the arc or the line, at the [MASK] norm or the candidates' norm."""
+
+from __future__ import annotations
+
+from softdlm.report.table import Table
+from softdlm.reproduce.evidence import slerp_solves_more
+from softdlm.reproduce.experiment import Claim, Experiment
+from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.study import Grids, Study, steps, task_title
+from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
+
+BENCHMARKS = ("math500", "humaneval")
+METHODS = ("slerp", "slerp-candidate-norm", "euclidean-mask-norm")
+RATE = steps(2)
+PAPER = {
+    "Dream": {"math500": (22.4, 21.2, 16.4), "humaneval": (50.61, 50.0, 50.0)},
+    "LLaDA": {"math500": (23.6, 22.6, 21.8), "humaneval": (45.12, 41.46, 42.07)},
+    "LLaDA-1.5": {"math500": (24.0, 21.8, 21.2), "humaneval": (43.9, 39.63, 37.8)},
+}
+"""Model -> benchmark -> accuracy of each of METHODS, in per cent."""
+
+
+def cells(study: Study) -> Grids:
+    return study.grids(study.places(*BENCHMARKS), METHODS, [RATE])
+
+
+def tables(measured: Measurements) -> list[Table]:
+    found, places, printed = measured.cells["table5"], measured.study.places(*BENCHMARKS), measured.study.printed
+    rows = {
+        (task_title(task),): beside_paper(accuracies(found, task, METHODS, RATE), printed.value(PAPER, name))
+        for task, name in places.items()
+    }
+    title = "Table 5. Interpolation and output norm: accuracy in per cent at 2 tokens a step"
+    return [cell_table(measured, "table5", title, ("task",), METHODS, rows, places)]
+
+
+EXPERIMENT = Experiment(
+    "table5", "Table 5: interpolation and norm",
+    "SLERP at the [MASK] norm and at the candidates' norm; linear interpolation at the [MASK] norm (appendix B.2).",
+    tables, cells=cells, benchmarks=BENCHMARKS, paper=PAPER,
+    claims=(
+        Claim("The [MASK] norm solves more than the candidates' norm",
+              slerp_solves_more("table5", BENCHMARKS, "slerp-candidate-norm", {"SLERP": RATE})),
+        Claim("SLERP solves more than linear interpolation at the same norm",
+              slerp_solves_more("table5", BENCHMARKS, "euclidean-mask-norm", {"SLERP": RATE})),
+    ),
+)  # fmt: skip

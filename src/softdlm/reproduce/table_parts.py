@@ -1,0 +1,127 @@
+"""What tables are made of: titles, notes, cells of accuracies and of means, and the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from softdlm.evaluate.cell import Rate
+from softdlm.evaluate.metrics import Mean, mcnemar
+from softdlm.evaluate.summary import Result
+from softdlm.report.figures import Point
+from softdlm.report.table import Cell, Column, Row, Table, mark_best
+from softdlm.reproduce.measurements import Cells, Measurements, effort, paired, share
+from softdlm.reproduce.study import Study, task_title
+
+METHODS = {
+    "euclidean": "Euclidean",
+    "slerp": "SLERP",
+    "slerp-candidate-norm": "SLERP, candidate norm",
+    "euclidean-mask-norm": "linear, [MASK] norm",
+    "additive": "Additive",
+    "norm-mix": "NormMix",
+}
+INTERVAL = "Brackets: 95 % intervals (Wilson). p: exact McNemar test against the first column, same items."
+
+
+def method_title(name: str) -> str:
+    return METHODS.get(name, name)
+
+
+def accuracy(result: Result | None, base: Result | None = None) -> Cell:
+    """Per cent solved, with a p-value against `base` where that is another cell."""
+    if result is None:
+        return Cell()
+    other = None if base is None or base.folder == result.folder else base
+    return Cell(*share(result)[:3], note=f"p {mcnemar(*paired(other, result)):.2g}" if other else "")
+
+
+def accuracies(cells: Cells, task: str, methods: Sequence[str], rate: Rate, *, passes: bool = False) -> list[Cell]:
+    """The methods at one rate, with p-values against the first; then, if asked for, their passes."""
+    found = [cells.find(task, method, rate) for method in methods]
+    efforts = [Cell(None if each is None else effort(each).passes) for each in found if passes]
+    return [*mark_best([accuracy(each, found[0]) for each in found], higher=True), *efforts]
+
+
+def point(result: Result, x: float) -> Point:
+    """Accuracy in per cent with its interval, drawn at x."""
+    return Point(x, *share(result)[:3])
+
+
+def mean_cell(values: Sequence[float], weights: Sequence[float] | None = None) -> Cell:
+    """A mean with its bootstrap interval; empty where there are no values."""
+    return Cell(*Mean.of(values, weights)[:3]) if values else Cell()
+
+
+def beside_paper(cells: Sequence[Cell], numbers: Sequence[float | None] | None) -> tuple[Cell, ...]:
+    """The first cells with the numbers that the paper prints in their places; unchanged where it prints none."""
+    printed = [replace(cell, paper=number) for cell, number in zip(cells, numbers or (), strict=False)]
+    return (*printed, *cells[len(printed) :])
+
+
+def cell_table(
+    measured: Measurements,
+    name: str,
+    title: str,
+    heads: tuple[str, ...],
+    columns: Sequence[str],
+    rows: Mapping[tuple[str, ...], Sequence[Cell]],
+    places: Mapping[str, str] | None,
+    *,
+    interval: str = INTERVAL,
+    last: Sequence[str] = (),
+) -> Table:
+    """A table of accuracies by row labels; `places` (task -> benchmark) is None where the paper has no such table."""
+    study, lines = measured.study, tuple(Row(labels, tuple(cells)) for labels, cells in rows.items())
+    counts = {each.labels["task"]: len(each.samples) for each in measured.cells[name].results}
+    items = ", ".join(f"{count:,} {task_title(task)}" for task, count in counts.items())
+    there = any(cell.paper is not None for line in lines for cell in line.cells)
+    first = [f"Items: {items}." if counts else "No cell is finished.", _strength_note(study, places or study.tasks)]
+    printed = () if places is None else paper_notes(study, places, there)
+    every = [*first, *([interval] if interval else ()), *printed, *last]
+    made = tuple(Column(method_title(each)) for each in columns)
+    return Table(name, f"{title}, {study.title}", heads, made, lines, tuple(every), study.scale.mark)
+
+
+def mean_table(
+    study: Study,
+    name: str,
+    title: str,
+    heads: tuple[str, ...],
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    note: str,
+    drawn: str,
+    printed: Sequence[str],
+) -> Table:
+    """A table of means over what `drawn` names (prompts, items); `printed` are the notes on the paper's numbers."""
+    notes = (note, f"Brackets: 95 % intervals (bootstrap over {drawn}).", *printed)
+    return Table(name, f"{title}, {study.title}", heads, tuple(columns), tuple(rows), notes, study.scale.mark)
+
+
+def paper_notes(study: Study, places: Mapping[str, str] | None, there: bool = True) -> tuple[str, ...]:
+    """Which model the paper's numbers are of.
+
+    `places` is task -> benchmark, None where the paper's table has no benchmarks; `there` says whether it has numbers.
+    """
+    printed = study.printed
+    if not there:
+        return (f"The paper prints no such numbers of {printed.model}.",)
+    beside = "".join(
+        f", {task_title(name)} beside {task}" for task, name in (places or {}).items() if task_title(task) == task
+    )
+    if printed.same:
+        return (f"Paper: the same model{beside}.",)
+    return (f"Paper: {printed.model}{beside}. Another model, so its numbers are for orientation only.",)
+
+
+def prompts_note(study: Study) -> str:
+    return "Prompts inside the chat template." if study.chat else "Prompts as raw text."
+
+
+def _strength_note(study: Study, tasks: Iterable[str]) -> str:
+    """k and lambda of the soft tokens, written once where all tasks share them."""
+    found = {task: "k = {}, λ = {:g}".format(*study.strength(task)) for task in tasks}
+    if len(set(found.values())) == 1:
+        return f"Soft tokens with {next(iter(found.values()))}."
+    return "Soft tokens with " + "; ".join(f"{each} ({task_title(task)})" for task, each in found.items()) + "."
