@@ -136,7 +136,9 @@ def test_sensitivity(tmp_path: Path) -> None:
 
 def test_figure_1() -> None:
     def row(vanilla: list[float], slerp: list[float]) -> Data:
-        return data(rows={"joint": [joint.Row("p", ["ab", "ad", "cb", "cd"], {"vanilla": vanilla, "slerp": slerp})]})
+        return data(
+            rows={"joint": [joint.JointRow("p", ["ab", "ad", "cb", "cd"], {"vanilla": vanilla, "slerp": slerp})]}
+        )
 
     parallel = [0.2, 0.3, 0.2, 0.2]
     assert verdicts(claims_rows.coherent, row(parallel, [0.6, 0.1, 0.1, 0.1])) == {"one prompt": "holds"}
@@ -175,21 +177,21 @@ def test_geometry() -> None:
 
 
 def test_completions_and_agreement() -> None:
-    def spans(vanilla: float, euclidean: float) -> completions.Row:
+    def spans(vanilla: float, euclidean: float) -> completions.CompletionRow:
         kl = {"vanilla": [vanilla], "euclidean": [euclidean], "slerp": [0.1]}
-        return completions.Row("mini-math", "i", [2], [1], [9], kl)
+        return completions.CompletionRow("mini-math", "i", [2], [1], [9], kl)
 
     both = data(rows={"completions": [spans(0.3, 0.2), spans(0.4, 0.3)] * 3})
     assert verdicts(claims_rows.closer_on_spans, both) == {"mini-math": "holds"}
     one = data(rows={"completions": [spans(0.3, 0.05), spans(0.4, 0.04)] * 3})
     assert verdicts(claims_rows.closer_on_spans, one) == {"mini-math": "does not hold"}
 
-    def settled(vanilla: int, slerp: int) -> agreement.Row:
+    def settled(vanilla: int, slerp: int) -> agreement.AgreementRow:
         made = {
             name: agreement.Course([4], [0], [8], [count], [1])
             for name, count in (("vanilla", vanilla), ("slerp", slerp))
         }
-        return agreement.Row("mini-math", "i", made, {})
+        return agreement.AgreementRow("mini-math", "i", made, {})
 
     assert verdicts(claims_rows.settles, data(rows={"agreement": [settled(2, 5), settled(1, 3)] * 3})) == {
         "mini-math": "holds"
