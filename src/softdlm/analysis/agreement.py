@@ -85,8 +85,8 @@ def measure_agreement(
     model: Denoiser, batch: Sequence[Question], rules: Rules, **options: Unpack[GenerateOptions]
 ) -> list[AgreementRow]:
     """Decode each question with vanilla and with every rule, under the same commit rule."""
-    if options.get("temperature", 0.0) > 0:
-        raise UsageError(f"agreement compares best tokens: use temperature 0, not {options['temperature']}")
+    if (temperature := options.get("temperature", 0.0)) > 0:
+        raise UsageError(f"agreement compares best tokens: use temperature 0, not {temperature}")
     traces = {}
     for name, rule in ({VANILLA: Mask()} | dict(rules)).items():
         recorded: GenerateOptions = {**options, "feedback": rule, "record_candidates": True}
