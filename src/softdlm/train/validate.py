@@ -1,4 +1,4 @@
-"""How well a checkpoint answers held-out validation items, decoded without feedback; test items stay unseen."""
+"""Accuracy of a checkpoint on held-out validation items, decoded without feedback. Test items are not used."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from softdlm.models.denoiser import Denoiser
 from softdlm.tasks import load_task
 
 RATES = (1, 4)
-"""Tokens per step: the quality that can be had, and what parallel decoding makes of it."""
+"""Tokens per step: 1 for the best quality, 4 for parallel decoding."""
 
 
 def validate(
     model: Denoiser, tasks: Sequence[str], size: int, batch_size: int, rates: Sequence[int] = RATES
 ) -> Iterator[dict[str, Any]]:
-    """A record for each task and rate."""
+    """Yield the accuracy for each task and rate."""
     for name in tasks:
         task = load_task(name, split="validation", size=size)
         prompts = [item.prompt for item in task]
