@@ -71,13 +71,18 @@ class Bench:
     def row(self, decode: Decode, times: Timings) -> TableRow:
         """The columns that every table has for a decode."""
         count = len(decode.passes())
-        return {
-            "tokens/s": decode.tokens / times.median,
-            "passes": count,
-            "ms a pass": 1e3 * times.median / count,
-            "floor, ms": 1e3 * self.floor(decode) / count,
-            "x floor": times.median / self.floor(decode),
-            "spread, %": 100 * times.spread,
-            "runs": len(times.seconds),
-            "first run, s": times.first,
-        }
+        return pass_row(count, times.median / count, self.floor(decode) / count, times, decode.tokens / times.median)
+
+
+def pass_row(passes: int, seconds: float, floor: float, times: Timings, rate: float | None = None) -> TableRow:
+    """Table columns for passes that take `seconds` each, with the shortest possible time `floor`."""
+    return {
+        "tokens/s": rate,
+        "passes": passes,
+        "ms a pass": 1e3 * seconds,
+        "floor, ms": 1e3 * floor,
+        "x floor": seconds / floor,
+        "spread, %": 100 * times.spread,
+        "runs": len(times.seconds),
+        "first run, s": times.first,
+    }

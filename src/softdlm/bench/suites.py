@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from softdlm.bench.builtin_tasks import problems
-from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow
+from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow, pass_row
 from softdlm.bench.growth import growth
 from softdlm.bench.measure import FULL, Timings, allocations, interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
@@ -156,18 +156,7 @@ def _cached_step(
     more = len(slow.passes()) - len(quick.passes())
     steps = [(a - b) / more for a, b in zip(longer.seconds, shorter.seconds, strict=True)]
     floor = bench.floor(slow, skip=1) / (len(slow.passes()) - 1)
-    step = statistics.median(steps)
-    row: TableRow = {
-        "tokens/s": None,
-        "passes": more,
-        "ms a pass": 1e3 * step,
-        "floor, ms": 1e3 * floor,
-        "x floor": step / floor,
-        "spread, %": 100 * longer.spread,
-        "runs": len(longer.seconds),
-        "first run, s": longer.first,
-    }
-    return row, steps
+    return pass_row(more, statistics.median(steps), floor, longer), steps
 
 
 def whole(bench: Bench) -> SuiteResult:

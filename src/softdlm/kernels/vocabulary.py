@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -52,8 +53,7 @@ class Special:
         )
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """Result of the scan over ordinary columns, per row and part of the vocabulary: P parts, C columns kept in each."""
 
     values: Float[Tensor, "N P C"]

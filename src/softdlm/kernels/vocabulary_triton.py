@@ -66,7 +66,7 @@ def scan(logits: Float[Tensor, "N V"], special: Special, k: int, tuning: Tuning 
     )
     if rows:
         _scan[(rows, parts)](
-            logits, logits.stride(0), columns, special.ids, len(special.ids), *_tensors(found), tiles,
+            logits, logits.stride(0), columns, special.ids, len(special.ids), *found, tiles,
             KEEP=keep, SLOTS=triton.next_power_of_2(keep), TILE=tuning.tile, num_warps=tuning.warps,
         )  # fmt: skip
     return found
@@ -82,15 +82,11 @@ def finish(scan: Scan, logits: Float[Tensor, "N V"], special: Special, k: int) -
     if rows:
         _finish[(rows,)](
             logits, logits.stride(0), special.ids, special.ranked, special.candidate, len(special.ids),
-            *_tensors(scan), parts, token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs,
+            *scan, parts, token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs,
             K=k, KEEP=keep, PARTS=triton.next_power_of_2(parts),
             ENTRIES=triton.next_power_of_2(parts * keep + len(special.ids)), num_warps=4,
         )  # fmt: skip
     return Prediction(token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs)
-
-
-def _tensors(scan: Scan) -> tuple[Tensor, ...]:
-    return scan.values, scan.ids, scan.reference, scan.rest, scan.slope
 
 
 @jit(do_not_specialize=["specials", "tiles"])

@@ -174,3 +174,4 @@ RECIPES = {
         mixture={"either-or": 1.0},
     ),
 }
+"""`builtin` takes 4.6 minutes on an H200. `toy` takes 58 s of CPU time on one thread; 2.7 minutes on a busy machine."""
