@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 from gpu_timing import graph
-from softdlm.models.layers import WindowLayer
-from softdlm.models.memory import Window
 from torch import Tensor
 from transformers.integrations.moe import grouped_mm_experts_forward
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
@@ -32,6 +30,8 @@ from softdlm.kernels import experts, few_rows, tiles
 from softdlm.kernels.split_kv_attention import attend
 from softdlm.models import narrow_layers
 from softdlm.models.compiled import compiled_body
+from softdlm.models.hf_cache import WindowLayer
+from softdlm.models.kv_memory import Window
 from softdlm.models.narrow_layers import NarrowLayer
 
 DEVICE = torch.device("cuda")
