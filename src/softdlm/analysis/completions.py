@@ -62,13 +62,7 @@ class CompletionSummary:
 
 
 def measure_completion(
-    model: Denoiser,
-    completion: Completion,
-    rules: Rules,
-    *,
-    support: Collection[str] = SUPPORT,
-    top: int = TOP,
-    batch_size: int = BATCH,
+    model: Denoiser, completion: Completion, rules: Rules, *, support: Collection[str] = SUPPORT, top: int = TOP
 ) -> CompletionRow:
     """Conditional reverse KL of every rule on each span; `rules` must include those named in `support`."""
     special = special_ids(model)
@@ -77,9 +71,9 @@ def measure_completion(
     sizes = []
     for span in spans:
         _, found = parallel(model, span, rules)
-        beam = confident_beam(model, span, special, top, batch_size)
+        beam = confident_beam(model, span, special, top)
         answers = shared_support([found[name] for name in support], beam, special, top)
-        reference = confidence_ordered(model, span, answers, batch_size)
+        reference = confidence_ordered(model, span, answers)
         sizes.append(len(answers))
         for name, log_probs in found.items():
             reverse_kl[name].append(conditional_reverse_kl(factorised(log_probs, answers), reference))

@@ -199,10 +199,8 @@ def _is_share(value: Any) -> bool:
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
-    for value in (config.get("mask_token_id"), token_id(tokenizer, family.mask_token)):
-        if value is not None:
-            return value
-    return family.mask_id
+    stated = [config.get("mask_token_id"), token_id(tokenizer, family.mask_token), family.mask_id]
+    return next(value for value in stated if value is not None)
 
 
 def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:

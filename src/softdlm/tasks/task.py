@@ -74,11 +74,11 @@ class Task:
     def score(self, item: Item, text: str) -> bool:
         return self.scorer(item, text)
 
-    def score_all(self, items: Sequence[Item], texts: Sequence[str], workers: int | None = None) -> list[bool]:
+    def score_all(self, items: Sequence[Item], texts: Sequence[str]) -> list[bool]:
         """Scores of many texts, in order. Threads help where scoring waits for a process (mini-code)."""
         if len(items) != len(texts):
             raise ValueError(f"there are {len(items)} items but {len(texts)} texts: give one text per item")
-        with ThreadPoolExecutor(max_workers=workers) as pool:
+        with ThreadPoolExecutor() as pool:
             return list(pool.map(self.scorer, items, texts))
 
 

@@ -54,26 +54,27 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name in COUNTS:
-            _require(_is_count(getattr(self, name)), name, getattr(self, name), "a whole number from 1")
+            self._require(name, _is_count(getattr(self, name)), "a whole number from 1")
         for name in ("rope_theta", "lr", "clip"):
-            _require(_is_number(getattr(self, name)) and getattr(self, name) > 0, name, getattr(self, name), "above 0")
+            self._require(name, _is_positive(getattr(self, name)), "above 0")
         even = self.width % (2 * self.heads) == 0
-        _require(even, "heads", self.heads, f"such that width {self.width} / heads is whole and even (rotary pairs)")
+        self._require("heads", even, f"such that width {self.width} / heads is whole and even (rotary pairs)")
         fits = self.warmup == 0 or (_is_count(self.warmup) and self.warmup < self.steps)
-        _require(fits, "warmup", self.warmup, f"0 or a whole number below steps {self.steps}")
-        _require(
-            _is_number(self.weight_decay) and self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0"
-        )
+        self._require("warmup", fits, f"0 or a whole number below steps {self.steps}")
+        self._require("weight_decay", self.weight_decay == 0 or _is_positive(self.weight_decay), "at least 0")
         shares = len(self.betas) == 2 and all(_is_share(beta) for beta in self.betas)
-        _require(shares, "betas", self.betas, "two numbers from 0 to below 1")
-        _require(self.ema is None or _is_share(self.ema), "ema", self.ema, "null or a number from 0 to below 1")
-        muon = self.muon is None or (_is_number(self.muon) and self.muon > 0)
-        _require(muon, "muon", self.muon, "null or above 0")
+        self._require("betas", shares, "two numbers from 0 to below 1")
+        self._require("ema", self.ema is None or _is_share(self.ema), "null or a number from 0 to below 1")
+        self._require("muon", self.muon is None or _is_positive(self.muon), "null or above 0")
         known = bool(self.mixture) and set(self.mixture) <= set(TASKS)
-        _require(known, "mixture", self.mixture, f"weights of some of {', '.join(TASKS)}")
-        positive = all(_is_number(weight) and weight > 0 for weight in self.mixture.values())
-        _require(positive, "mixture", self.mixture, "positive weights (leave out a task you do not want)")
-        _require(type(self.seed) is int and self.seed >= 0, "seed", self.seed, "a whole number from 0")
+        self._require("mixture", known, f"weights of some of {', '.join(TASKS)}")
+        positive = all(_is_positive(weight) for weight in self.mixture.values())
+        self._require("mixture", positive, "positive weights (leave out a task you do not want)")
+        self._require("seed", type(self.seed) is int and self.seed >= 0, "a whole number from 0")
+
+    def _require(self, name: str, fulfilled: bool, wanted: str) -> None:
+        if not fulfilled:
+            raise UsageError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
 
     def record(self) -> dict[str, Any]:
         """The recipe as JSON values."""
@@ -146,17 +147,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 1
 
 
 def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value < 1
-
-
-def _require(fulfilled: bool, name: str, value: Any, wanted: str) -> None:
-    if not fulfilled:
-        raise UsageError(f"{name} must be {wanted}, not {value!r}")
 
 
 RECIPES = {

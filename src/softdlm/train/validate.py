@@ -15,21 +15,15 @@ RATES = (1, 4)
 """Tokens per step: 1 for the best quality, 4 for parallel decoding."""
 
 
-def validate(
-    model: Denoiser, tasks: Sequence[str], size: int, batch_size: int, rates: Sequence[int] = RATES
-) -> Iterator[dict[str, Any]]:
+def validate(model: Denoiser, tasks: Sequence[str], size: int, batch_size: int) -> Iterator[dict[str, Any]]:
     """Yield the accuracy for each task and rate."""
     for name in tasks:
         task = load_task(name, split="validation", size=size)
         prompts = [item.prompt for item in task]
-        for rate in rates:
+        for rate in RATES:
+            length = task.max_new_tokens
             answers = generate(
-                model,
-                prompts,
-                max_new_tokens=task.max_new_tokens,
-                commit=TopN(rate),
-                feedback=Mask(),
-                batch_size=batch_size,
+                model, prompts, max_new_tokens=length, commit=TopN(rate), feedback=Mask(), batch_size=batch_size
             )
             right = sum(task.score_all(task.items, [answer.text for answer in answers]))
             yield {"task": name, "tokens_per_step": rate, "items": size, "accuracy": round(100 * right / size, 2)}
