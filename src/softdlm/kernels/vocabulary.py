@@ -42,7 +42,7 @@ class Special:
     @staticmethod
     @cache
     def of(mask_id: int, forbid: tuple[int, ...], last: tuple[int, ...], device: torch.device) -> Special:
-        """Made once per token policy and device: a copy to the GPU synchronises, which a captured graph forbids."""
+        """The special columns of a token policy, made once per device: a copy to a GPU would break a captured graph."""
         ids = sorted({mask_id, *forbid, *last})
         ranked = [token == mask_id and token not in (*forbid, *last) for token in ids]
         candidate = [token in last and token not in (mask_id, *forbid) for token in ids]

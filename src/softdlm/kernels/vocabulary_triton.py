@@ -27,7 +27,7 @@ _HIGHEST = tl.constexpr(vocabulary.HIGHEST)
 _NOTHING = tl.constexpr(vocabulary.NOTHING)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
 _LOG2_E = tl.constexpr(math.log2(math.e))
-"""To compute exp with exp2, which is one GPU instruction where exp takes four."""
+"""exp(x) = exp2(x log2 e): exp2 is one GPU instruction, exp takes four."""
 _RUN = tl.constexpr(8)
 """Adjacent columns per thread: 16 bytes in bfloat16."""
 _NO_ID = tl.constexpr(2**30)

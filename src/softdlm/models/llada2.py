@@ -51,7 +51,7 @@ class LLaDA2(NetworkDenoiser):
 
     @property
     def sync_free(self) -> bool:
-        """On a GPU only bfloat16: in other types the host reads back how many tokens each expert gets."""
+        """Whether a pass never synchronises: on a GPU in bfloat16 only, else the host reads back each expert's tokens."""
         return self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
