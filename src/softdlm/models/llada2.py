@@ -51,7 +51,7 @@ class LLaDA2(NetworkDenoiser):
 
     @property
     def sync_free(self) -> bool:
-        """Whether a pass never synchronises: on a GPU in bfloat16 only, else the host reads back each expert's tokens."""
+        """Whether a pass never synchronises. In other types than bfloat16 a GPU reports each expert's tokens to the host."""
         return self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
