@@ -51,7 +51,7 @@ class LLaDA2(NetworkDenoiser):
 
     @property
     def sync_free(self) -> bool:
-        """Whether a pass never synchronises. In other types than bfloat16 a GPU reports each expert's tokens to the host."""
+        """Whether a pass never synchronises. On a GPU, other types than bfloat16 read back the tokens per expert."""
         return self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
