@@ -1,4 +1,4 @@
-"""Rows of a batch on the cores of a CPU: two rows on two cores are done sooner than one after the other on both."""
+"""One row per CPU core: two rows on a core each finish sooner than one after the other on both cores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Result = TypeVar("Result")
 
 
 def rows_apart(device: torch.device) -> bool:
-    """Whether this device computes the rows of a batch each by itself."""
+    """Whether this device computes each row of a batch separately."""
     return device.type == "cpu"
 
 
 def map_rows(function: Callable[[Int[Tensor, "1"]], Result], rows: Int[Tensor, "N"]) -> list[Result]:
-    """`function` of each row's number, in order. One row alone has all the cores."""
+    """`function` of each row's index, in order. A single row uses all cores."""
     threads = torch.get_num_threads()
     if len(rows) == 1 or threads == 1:
         return [function(row) for row in rows.split(1)]
@@ -30,11 +30,14 @@ def map_rows(function: Callable[[Int[Tensor, "1"]], Result], rows: Int[Tensor, "
 
 @cache
 def _workers(threads: int) -> ThreadPoolExecutor:
-    """One core each. torch keeps the count per thread but hands the last one set to new threads: put it back."""
+    """Worker threads that use one core each.
+
+    torch keeps a thread count per thread, but new threads inherit the last value set anywhere: it is restored here.
+    """
     ready = Barrier(threads + 1)
 
     def begin() -> None:
-        torch.get_num_threads()  # a thread takes the common count when it first asks; asked later, it would undo the 1
+        torch.get_num_threads()  # the first call copies the global count; made later, it would overwrite the 1
         torch.set_num_threads(1)
         ready.wait()
 

@@ -52,7 +52,7 @@ def test_a_course_counted_again_from_the_steps(family: str) -> None:
     model: Any = tiny(family, torch.float64)
     rule, commit, prompt = softdlm.Slerp(3, 0.3), softdlm.TopN(2), [5, 8, 13]
     options: Any = {"commit": commit, "early_finish": False}
-    (row,) = agreement.measure(model, [Question("t", "0", prompt, 9)], {"slerp": rule}, **options)
+    (row,) = agreement.measure_agreement(model, [Question("t", "0", prompt, 9)], {"slerp": rule}, **options)
     canvas = softdlm.Canvas.pack([prompt], [12], model.mask_id, 0)
     steps = list(softdlm.denoise(model, canvas, commit=commit, feedback=rule))
     final = steps[-1].canvas.ids[0]
@@ -73,7 +73,7 @@ def test_a_course_counted_again_from_the_steps(family: str) -> None:
 def test_no_feedback_is_no_reordering() -> None:
     model = tiny("llada")
     rules = {"none": softdlm.Slerp(3, 0.0), "strong": softdlm.Slerp(3, 0.9)}
-    rows = agreement.measure(model, [Question("t", "0", [5, 8, 13], 12)], rules, commit=softdlm.TopN(2))
+    rows = agreement.measure_agreement(model, [Question("t", "0", [5, 8, 13], 12)], rules, commit=softdlm.TopN(2))
     assert rows[0].reordering["none"].first_difference is None
     assert rows[0].course["none"] == rows[0].course["vanilla"]
     assert rows[0].reordering["strong"].first_difference is not None
@@ -81,16 +81,16 @@ def test_no_feedback_is_no_reordering() -> None:
 
 def test_the_summary_pools_positions_and_names_the_first_difference() -> None:
     rows = [
-        agreement.Row("t", "0", {"vanilla": agreement.course(BASE), "soft": agreement.course(OTHER)},
+        agreement.AgreementRow("t", "0", {"vanilla": agreement.course(BASE), "soft": agreement.course(OTHER)},
                       {"vanilla": agreement.reordering(BASE, BASE), "soft": agreement.reordering(BASE, OTHER)}),
-        agreement.Row("t", "1", {"vanilla": agreement.course(BASE), "soft": agreement.course(BASE)},
+        agreement.AgreementRow("t", "1", {"vanilla": agreement.course(BASE), "soft": agreement.course(BASE)},
                       dict.fromkeys(("vanilla", "soft"), agreement.reordering(BASE, BASE))),
     ]  # fmt: skip
     vanilla, soft = agreement.summarise(rows)
-    assert vanilla == agreement.Summary("t", "vanilla", 3, 4 / 6, 2 / 6, 0, None, 0, 0, 2)
-    assert soft == agreement.Summary("t", "soft", 2.5, 2 / 5, 2 / 4, 1 / 2, 2, 1 / 5, 0, 2)
+    assert vanilla == agreement.AgreementSummary("t", "vanilla", 3, 4 / 6, 2 / 6, 0, None, 0, 0, 2)
+    assert soft == agreement.AgreementSummary("t", "soft", 2.5, 2 / 5, 2 / 4, 1 / 2, 2, 1 / 5, 0, 2)
 
 
 def test_draws_are_refused() -> None:
     with pytest.raises(UsageError, match="temperature 0"):
-        agreement.measure(tiny("llada"), [], {}, temperature=0.5)
+        agreement.measure_agreement(tiny("llada"), [], {}, temperature=0.5)

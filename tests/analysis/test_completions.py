@@ -43,7 +43,7 @@ def test_closed_form_on_a_joint_that_is_known() -> None:
     """Any order multiplies to the joint; the support is what the tables of probabilities say."""
     model, table = exact.toy(), exact.Table()
     completion = Completion("toy", "0", model.prompt_ids, exact.toy_case().a)
-    row = completions.measure(model, completion, RULES, support=("vanilla",), top=2)
+    row = completions.measure_completion(model, completion, RULES, support=("vanilla",), top=2)
     assert row.lengths[-1] == 3
     marginals = [table(position, [None] * 3) for position in range(3)]
     products = set(itertools.product(*([token for token, _ in exact.top(each, 2)] for each in marginals)))
@@ -122,14 +122,14 @@ def test_answers_too_short_for_a_span_go_without(length: int, lengths: list[int]
 
 
 def test_spans_are_averaged_before_completions() -> None:
-    def row(task: str, *values: float) -> completions.Row:
+    def row(task: str, *values: float) -> completions.CompletionRow:
         count = len(values)
-        return completions.Row(task, "0", [2] * count, [0] * count, [16] * count, {"slerp": list(values)})
+        return completions.CompletionRow(task, "0", [2] * count, [0] * count, [16] * count, {"slerp": list(values)})
 
     rows = [row("m", 1.0, 3.0), row("m", 10.0), row("m"), row("c")]
     assert completions.summarise(rows) == [
-        completions.Summary("m", "slerp", 6.0, 2, 3, 1),
-        completions.Summary("c", "slerp", None, 0, 0, 1),
+        completions.CompletionSummary("m", "slerp", 6.0, 2, 3, 1),
+        completions.CompletionSummary("c", "slerp", None, 0, 0, 1),
     ]
 
 

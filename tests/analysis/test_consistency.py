@@ -26,7 +26,7 @@ def test_the_support_is_every_distinct_recombination() -> None:
 def test_closed_form_on_a_joint_that_is_known() -> None:
     """Every order multiplies to the joint itself; vanilla is the product of its marginals."""
     model, table, case = exact.toy(), exact.Table(), exact.toy_case()
-    row = consistency.measure(model, case, RULES)
+    row = consistency.measure_consistency(model, case, RULES)
     answers = consistency.recombinations(case.a, case.b)
     reference = {answer: table.joint[answer] for answer in answers}
     marginals = [table(position, [None] * 3) for position in range(3)]
@@ -43,7 +43,7 @@ def test_closed_form_on_a_joint_that_is_known() -> None:
 def test_naive_loops_over_a_network(family: str) -> None:
     """A network's orders disagree, so here the average over all of them shows."""
     model, case = tiny(family, torch.float64), exact.network_case(family)
-    row = consistency.measure(model, case, {"vanilla": softdlm.Mask()}, batch_size=5)
+    row = consistency.measure_consistency(model, case, {"vanilla": softdlm.Mask()}, batch_size=5)
     predict = exact.network(family, case.span)
     answers = consistency.recombinations(case.a, case.b)
     reference = {answer: exact.order_averaged(predict, answer) for answer in answers}
@@ -72,8 +72,8 @@ def test_shared_prefixes_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_summary_is_a_mean_over_prompts() -> None:
-    def row(kl: float, shares: list[float], mass: float) -> consistency.Row:
-        return consistency.Row("p", 2, [], [], 1.0, {"slerp": shares}, {"slerp": mass}, {"slerp": kl})
+    def row(kl: float, shares: list[float], mass: float) -> consistency.ConsistencyRow:
+        return consistency.ConsistencyRow("p", 2, [], [], 1.0, {"slerp": shares}, {"slerp": mass}, {"slerp": kl})
 
     rows = [row(1.0, [0.5, 0.1, 0.1, 0.3], 0.2), row(3.0, [0.0, 0.5, 0.5, 0.0], 0.4)]
     (found,) = consistency.summarise(rows)

@@ -24,7 +24,7 @@ def case_of(model: JointDenoiser) -> Case:
 def test_sequential_is_the_joint_and_parallel_the_product_of_marginals(order: joint.Order) -> None:
     model = harry_potter((0.6, 0.4))
     rules = {"vanilla": softdlm.Mask(), "slerp": softdlm.Slerp()}
-    row = joint.measure(model, case_of(model), rules, order=order)
+    row = joint.measure_joint(model, case_of(model), rules, order=order)
     harry, potter, star, wars = (model.choices.index(model.words.index(w)) for w in ("Harry", "Potter", "Star", "Wars"))
     pairs = [(harry, potter), (harry, wars), (star, potter), (star, wars)]
     assert row.probability["sequential"] == pytest.approx([float(model.joint[pair]) for pair in pairs], abs=1e-6)
@@ -38,7 +38,7 @@ def test_sequential_is_the_joint_and_parallel_the_product_of_marginals(order: jo
 @pytest.mark.parametrize("order", ["average", "confidence"])
 def test_the_order_matters_to_a_network(order: joint.Order) -> None:
     model, case = tiny("llada", torch.float64), exact.network_case("llada")
-    row = joint.measure(model, case, {"vanilla": softdlm.Mask()}, order=order)
+    row = joint.measure_joint(model, case, {"vanilla": softdlm.Mask()}, order=order)
     predict, answers = exact.network("llada", case.span), recombinations(case.a, case.b)
     average = [exact.order_averaged(predict, answer) for answer in answers]
     confident = [exact.confidence_ordered(predict, answer, model.mask_id) for answer in answers]

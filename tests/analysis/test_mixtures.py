@@ -60,7 +60,7 @@ def test_closed_form_on_a_joint_that_is_known() -> None:
     """The toy reads a soft token as a multiplicative mixture, so both rules' predictions are known too."""
     model, table, case = exact.toy(), exact.Table(), exact.toy_case()
     weights = states(table, 3, K, LAM, model.mask_id)
-    row = mixtures.measure(model, case, RULES, k=K, lam=LAM)
+    row = mixtures.measure_mixtures(model, case, RULES, k=K, lam=LAM)
     assert row.realisations == (K + 1) ** 3
     for position in range(3):
         add, mult = naive_references(table, weights, position)
@@ -77,7 +77,7 @@ def test_naive_loops_over_a_network(family: str) -> None:
     """A network sees its own position, so this also fails if the queried position is not among the realisations."""
     model, case, k, lam = tiny(family, torch.float64), exact.network_case(family, 2), 2, 0.4
     rules: dict[str, FeedbackRule] = {"euclidean": softdlm.Euclidean(k, lam), "slerp": softdlm.Slerp(k, lam)}
-    row = mixtures.measure(model, case, rules, k=k, lam=lam, batch_size=4)
+    row = mixtures.measure_mixtures(model, case, rules, k=k, lam=lam, batch_size=4)
     predict = exact.network(family, case.span)
     weights = states(predict, 2, k, lam, model.mask_id)
     vectors = {name: [soft_vector(model, each, lam, name) for each in weights] for name in rules}
@@ -113,9 +113,9 @@ def test_every_rule_is_held_against_the_same_references() -> None:
     """Additive and NormMix have strengths of their own; without feedback only the reference's distance is left."""
     model, case = exact.toy(), exact.toy_case()
     rules = {"additive": softdlm.Additive(), "norm-mix": softdlm.NormMix(), "vanilla": softdlm.Mask(), **RULES}
-    row = mixtures.measure(model, case, rules, k=K, lam=LAM)
-    assert row.additive["slerp"] == mixtures.measure(model, case, RULES, k=K, lam=LAM).additive["slerp"]
-    still = mixtures.measure(model, case, {"vanilla": softdlm.Mask()}, k=K, lam=0.0)
+    row = mixtures.measure_mixtures(model, case, rules, k=K, lam=LAM)
+    assert row.additive["slerp"] == mixtures.measure_mixtures(model, case, RULES, k=K, lam=LAM).additive["slerp"]
+    still = mixtures.measure_mixtures(model, case, {"vanilla": softdlm.Mask()}, k=K, lam=0.0)
     assert still.realisations == 1
     assert still.additive["vanilla"] == pytest.approx([0, 0, 0], abs=1e-12)
     assert still.multiplicative["vanilla"] == pytest.approx([0, 0, 0], abs=1e-12)
@@ -123,10 +123,10 @@ def test_every_rule_is_held_against_the_same_references() -> None:
 
 def test_positions_are_averaged_before_prompts() -> None:
     rows = [
-        mixtures.Row("p", 2, 16, {"slerp": [1.0, 3.0]}, {"slerp": [0.0, 1.0]}),
-        mixtures.Row("q", 4, 256, {"slerp": [10.0, 10.0, 10.0, 10.0]}, {"slerp": [1.0, 1.0, 1.0, 3.0]}),
+        mixtures.MixtureRow("p", 2, 16, {"slerp": [1.0, 3.0]}, {"slerp": [0.0, 1.0]}),
+        mixtures.MixtureRow("q", 4, 256, {"slerp": [10.0, 10.0, 10.0, 10.0]}, {"slerp": [1.0, 1.0, 1.0, 3.0]}),
     ]
-    assert mixtures.summarise(rows) == [mixtures.Summary("slerp", 6.0, 1.0, 2)]
+    assert mixtures.summarise(rows) == [mixtures.MixtureSummary("slerp", 6.0, 1.0, 2)]
 
 
 def test_too_many_realisations_are_refused() -> None:

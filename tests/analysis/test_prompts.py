@@ -78,14 +78,14 @@ def test_own_prompts(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", "line 1: not JSON"),
-        ([1], "line 1: a JSON object is needed"),
+        ([1], "line 1: must be a JSON object"),
         ({"prompt": "p", "a": "x"}, "line 1: 'b' must be a text, not None"),
         ({"prompt": " ", "a": "x", "b": "y"}, "'prompt' must be a text"),
-        ({"prompt": "p", "a": "x", "b": "x"}, "the alternatives are the same"),
-        ({"prompt": "p", "a": "x", "b": "y z"}, "'masks' must be a number of masks, not None"),
-        ({"prompt": "p", "a": "x", "b": "y", "masks": 0}, "'masks' must be a number of masks, not 0"),
+        ({"prompt": "p", "a": "x", "b": "x"}, "'a' and 'b' must differ, both are 'x'"),
+        ({"prompt": "p", "a": "x", "b": "y z"}, "'masks' must be a whole number from 1, not None"),
+        ({"prompt": "p", "a": "x", "b": "y", "masks": 0}, "'masks' must be a whole number from 1, not 0"),
         ({"prompt": "p", "a": "x", "b": "y", "masks": True}, "not True"),
-        ({"prompt": "p", "a": "x", "b": "y", "mask": 2}, "unknown mask; known are prompt, a, b, masks, lead"),
+        ({"prompt": "p", "a": "x", "b": "y", "mask": 2}, "unknown field mask; known are prompt, a, b, masks, lead"),
         ({"prompt": "p", "a": "x", "b": "y", "lead": 1}, "'lead' must be a text"),
     ],
 )
@@ -98,7 +98,7 @@ def test_lines_that_cannot_be_meant(tmp_path: Path, line: object, message: str) 
 def test_files_that_are_not_there_or_empty(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         read_alternatives(tmp_path / "none.jsonl")
-    with pytest.raises(UsageError, match="holds no lines"):
+    with pytest.raises(UsageError, match="is empty: put one JSON object per line"):
         read_alternatives(write(tmp_path / "empty.jsonl", ""))
 
 
@@ -114,6 +114,11 @@ def test_questions_from_tasks_and_files(tmp_path: Path) -> None:
         read_questions(file, None)
     with pytest.raises(UsageError, match="unknown task 'maths'"):
         task_questions("maths")
+    for empty in (0, -1):
+        with pytest.raises(UsageError, match=f"max_new_tokens must be at least 1, not {empty}"):
+            task_questions("mini-math", 2, "validation", max_new_tokens=empty)
+        with pytest.raises(UsageError, match=f"max_new_tokens must be at least 1, not {empty}"):
+            read_questions(file, empty)
 
 
 def test_batches_keep_the_order_and_never_mix_tasks() -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from softdlm.bench import ceilings
-from softdlm.bench.ceilings import Ceilings, Geometry, measure_ceilings
-from softdlm.bench.measure import Clock
+from softdlm.bench.ceilings import Ceilings, Dimensions, measure_ceilings
+from softdlm.bench.measure import TimeBudget
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.bench.workload import Decode, Work
+from softdlm.bench.workload import Decode, PassSize
 from softdlm.models.load import find_family
 from softdlm.models.weights import skeleton
 from tests.conftest import tiny
@@ -36,13 +36,13 @@ def test_shapes_have_the_published_number_of_parameters(name: str) -> None:
 
 
 def test_llada_8b_by_hand() -> None:
-    geometry = Geometry.of(on_paper("llada-8b"))
+    dimensions = Dimensions.of(on_paper("llada-8b"))
     layer = 4 * 4096 * 4096 + 3 * 4096 * 12288
-    assert geometry.dense == 32 * layer
-    assert geometry.dense_bytes == 2 * (32 * (layer + 2 * 4096) + 4096)
-    assert geometry.memory_bytes(1, 1536) == 2 * 32 * 4096 * 1536 * 2
-    work = Work(1, 1536, 1536, 512)
-    assert geometry.operations(work) == {
+    assert dimensions.dense == 32 * layer
+    assert dimensions.dense_bytes == 2 * (32 * (layer + 2 * 4096) + 4096)
+    assert dimensions.memory_bytes(1, 1536) == 2 * 32 * 4096 * 1536 * 2
+    work = PassSize(1, 1536, 1536, 512)
+    assert dimensions.operations(work) == {
         "products": 2 * 32 * layer * 1536,
         "attention": 32 * 32 * (2 * 1536 * 1536 * 128) * 2,
         "head": 2 * 512 * 4096 * 126464,
@@ -50,49 +50,49 @@ def test_llada_8b_by_hand() -> None:
 
 
 def test_dream_7b_reads_few_keys_and_values() -> None:
-    geometry = Geometry.of(on_paper("dream-7b"))
-    assert geometry.dense == 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18944)
-    assert geometry.memory_bytes(3, 100) == 3 * 100 * 28 * 2 * 4 * 128 * 2
+    dimensions = Dimensions.of(on_paper("dream-7b"))
+    assert dimensions.dense == 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18944)
+    assert dimensions.memory_bytes(3, 100) == 3 * 100 * 28 * 2 * 4 * 128 * 2
 
 
 def test_llada2_mini_meets_eight_of_its_experts() -> None:
-    geometry = Geometry.of(on_paper("llada2-mini"))
+    dimensions = Dimensions.of(on_paper("llada2-mini"))
     attention = 2048 * (16 * 128 * 2 + 2 * 4 * 128)
     shared, router = 3 * 2048 * 512, 2048 * 256
-    assert geometry.dense == 20 * attention + 3 * 2048 * 5120 + 19 * (shared + router)
-    assert geometry.routed == 19 * 256 * 3 * 2048 * 512
-    assert geometry.chosen == 8 / 256
-    one, many = Work(1, 1, 10, 0), Work(1, 5000, 5000, 0)
-    assert geometry.operations(one)["products"] == 2 * (geometry.dense + geometry.routed / 32)
-    assert geometry.bytes(one)["products"] == pytest.approx(geometry.dense_bytes + 2 * geometry.routed / 32)
-    assert geometry.bytes(many)["products"] == pytest.approx(geometry.dense_bytes + 2 * geometry.routed)
-    assert geometry.bytes(one)["head"] == 0
+    assert dimensions.dense == 20 * attention + 3 * 2048 * 5120 + 19 * (shared + router)
+    assert dimensions.routed == 19 * 256 * 3 * 2048 * 512
+    assert dimensions.chosen == 8 / 256
+    one, many = PassSize(1, 1, 10, 0), PassSize(1, 5000, 5000, 0)
+    assert dimensions.operations(one)["products"] == 2 * (dimensions.dense + dimensions.routed / 32)
+    assert dimensions.bytes(one)["products"] == pytest.approx(dimensions.dense_bytes + 2 * dimensions.routed / 32)
+    assert dimensions.bytes(many)["products"] == pytest.approx(dimensions.dense_bytes + 2 * dimensions.routed)
+    assert dimensions.bytes(one)["head"] == 0
 
 
 def test_the_floors_of_an_h200() -> None:
     """About 29 ms for the whole canvas and 3.9 ms for a block, as its memory and its products allow."""
-    geometry = Geometry.of(on_paper("llada-8b"))
-    whole, step = Work(1, 1536, 1536, 512), Work(1, 32, 1536, 32)
-    assert H200.floor(geometry, [whole]) == pytest.approx(0.0294, rel=0.01)
-    assert H200.floor(geometry, [step]) == pytest.approx(0.0039, rel=0.02)
-    assert (H200.bound(geometry, whole), H200.bound(geometry, step)) == ("compute", "memory")
-    assert H200.floor(geometry, [whole, step, step]) == pytest.approx(
-        H200.floor(geometry, [whole]) + 2 * H200.floor(geometry, [step])
+    dimensions = Dimensions.of(on_paper("llada-8b"))
+    whole, step = PassSize(1, 1536, 1536, 512), PassSize(1, 32, 1536, 32)
+    assert H200.floor(dimensions, [whole]) == pytest.approx(0.0294, rel=0.01)
+    assert H200.floor(dimensions, [step]) == pytest.approx(0.0039, rel=0.02)
+    assert (H200.bound(dimensions, whole), H200.bound(dimensions, step)) == ("compute", "memory")
+    assert H200.floor(dimensions, [whole, step, step]) == pytest.approx(
+        H200.floor(dimensions, [whole]) + 2 * H200.floor(dimensions, [step])
     )
 
 
-@pytest.mark.parametrize("work", [Work(1, 32, 1536, 32), Work(64, 32, 1536, 32), Work(64, 1536, 1536, 512)])
-def test_a_floor_is_above_all_operations_and_above_all_bytes(work: Work) -> None:
-    geometry = Geometry.of(on_paper("llada-8b"))
-    floor = H200.floor(geometry, [work])
-    assert floor >= sum(geometry.operations(work).values()) / H200.rate * (1 - 1e-9)
-    assert floor >= sum(geometry.bytes(work).values()) / H200.bandwidth * (1 - 1e-9)
+@pytest.mark.parametrize("work", [PassSize(1, 32, 1536, 32), PassSize(64, 32, 1536, 32), PassSize(64, 1536, 1536, 512)])
+def test_a_floor_is_above_all_operations_and_above_all_bytes(work: PassSize) -> None:
+    dimensions = Dimensions.of(on_paper("llada-8b"))
+    floor = H200.floor(dimensions, [work])
+    assert floor >= sum(dimensions.operations(work).values()) / H200.rate * (1 - 1e-9)
+    assert floor >= sum(dimensions.bytes(work).values()) / H200.bandwidth * (1 - 1e-9)
 
 
 def test_ceilings_are_the_best_rate_and_both_ways_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "_best", lambda *_: 0.5)
     monkeypatch.setitem(ceilings.COPY_BYTES, "cpu", 1000)
-    found, rows = measure_ceilings(tiny("llada"), 10, 6, Clock(60))
+    found, rows = measure_ceilings(tiny("llada"), 10, 6, TimeBudget(60))
     assert found == Ceilings(2 * 128**3 / 0.5, 2 * 1000 / 0.5)
     assert [row["ceiling"] for row in rows[:4]] == [
         "query 10 x 64 x 64",
@@ -109,7 +109,7 @@ def test_a_rate_is_measured_per_call() -> None:
     def product() -> None:
         calls.append(left @ left)
 
-    once = ceilings._best(product, torch.device("cpu"), Clock(60))
+    once = ceilings._best(product, torch.device("cpu"), TimeBudget(60))
     assert len(calls) > 7
     assert 0 < once < 0.01
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from softdlm.bench import measure
-from softdlm.bench.measure import Clock, Sample, group, interleave, profile
+from softdlm.bench.measure import TimeBudget, Timings, group, interleave, profile
 
 CPU = torch.device("cpu")
 
@@ -14,14 +14,14 @@ CPU = torch.device("cpu")
 def test_works_are_timed_in_turn_after_a_warm_up() -> None:
     order: list[str] = []
     works = {name: lambda name=name: order.append(name) for name in "ab"}
-    times = interleave(works, CPU, 3, Clock(60))
+    times = interleave(works, CPU, 3, TimeBudget(60))
     assert "".join(order) == "ab" * 4
     assert {len(each.seconds) for each in times.values()} == {3}
     assert all(each.first is not None for each in times.values())
 
 
 def test_a_clock_that_has_run_out_leaves_one_sample() -> None:
-    (times,) = interleave({"": lambda: None}, CPU, 5, Clock(0), warm=False).values()
+    (times,) = interleave({"": lambda: None}, CPU, 5, TimeBudget(0), warm=False).values()
     assert len(times.seconds) == 1
     assert times.first is None
 
@@ -31,7 +31,7 @@ def test_seconds_are_those_of_the_call() -> None:
 
 
 def test_a_sample_tells_its_middle_and_its_spread() -> None:
-    times = Sample((4.0, 1.0, 2.0))
+    times = Timings((4.0, 1.0, 2.0))
     assert (times.median, times.spread) == (2.0, 1.5)
 
 

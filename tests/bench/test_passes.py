@@ -10,7 +10,7 @@ import pytest
 
 from softdlm.bench import passes, suites
 from softdlm.bench.context import Bench
-from softdlm.bench.measure import Clock
+from softdlm.bench.measure import TimeBudget
 from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.shapes import SHAPES
 from softdlm.bench.workload import Decode
@@ -37,10 +37,10 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("family", ["llada", "dream"])
 def test_every_pass_of_the_decode_is_timed_in_turn(family: str, spent: list[str]) -> None:
     model = tiny(family)
-    found = pass_times(model, {"a": DUAL, "b": replace(DUAL, method="slerp")}, "static", 3, Clock(60))
+    found = pass_times(model, {"a": DUAL, "b": replace(DUAL, method="slerp")}, "static", 3, TimeBudget(60))
     assert {name: set(kinds) for name, kinds in found.items()} == {name: {WHOLE, STEP} for name in "ab"}
     assert all(len(each.seconds) == 3 for kinds in found.values() for each in kinds.values())
-    count = len(DUAL.works())
+    count = len(DUAL.passes())
     assert [name for name, _ in itertools.groupby(spent)] == ["vanilla", "slerp"] * (passes.WARM + 3)
     assert len(spent) == 2 * count * (passes.WARM + 3)
 
@@ -56,15 +56,15 @@ def test_kinds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         return 5.0 if shape.width is None else 2.0
 
     monkeypatch.setattr(passes, "seconds", seconds)
-    found = pass_times(model, {"": DUAL}, "static", 1, Clock(60))[""]
+    found = pass_times(model, {"": DUAL}, "static", 1, TimeBudget(60))[""]
     assert (found[WHOLE].median, found[STEP].median) == (5.0, 2.0)
-    whole = [work.queries == DUAL.length for work in DUAL.works()]
+    whole = [work.queries == DUAL.length for work in DUAL.passes()]
     assert [width is None for width in widths] == whole * (passes.WARM + 1)
 
 
 def test_the_cost_of_soft_tokens_is_that_of_a_pass(spent: list[str]) -> None:
     shape = SHAPES["tiny-llada"]
-    found = suites._by_passes(Bench(shape, tiny("llada"), "static", Clock(60)))
+    found = suites._by_passes(Bench(shape, tiny("llada"), "static", TimeBudget(60)))
     assert [round(check.value, 6) for check in found.checks] == [3.0, 3.0]
     assert {(row["method"], row["cache"], row["pass"]) for row in found.rows} == {
         (method, cache, kind)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import softdlm.bench
 from softdlm.bench.growth import exponent
-from softdlm.bench.report import Outcome, Report, free_stem, growth_panels, verdict_row
+from softdlm.bench.report import BenchReport, SuiteOutcome, free_stem, growth_panels, verdict_row
 from softdlm.bench.targets import TARGETS, Target
 
 GPU = "NVIDIA H200"
@@ -46,7 +47,7 @@ def test_growth_is_a_power_once_attention_is_taken_off(power: float) -> None:
 
 
 def test_a_report_holds_every_part_and_is_written_after_each(tmp_path: Path) -> None:
-    report = Report(tmp_path / "deep" / "bench", {"date": "2026-11-15", "device": "cpu"})
+    report = BenchReport(tmp_path / "deep" / "bench", {"date": "2026-11-15", "device": "cpu"})
     steps = [
         {"axis": axis, "size": size, "ms a pass": 2.5 * size, "floor, ms": 1.0 * size}
         for axis in ("canvas length", "batch")
@@ -54,10 +55,12 @@ def test_a_report_holds_every_part_and_is_written_after_each(tmp_path: Path) -> 
     ]
     verdict = verdict_row("whole floor", 1.23456789, "llada-8b", GPU)
     profiles = {"a decode": [{"where": "attention", "ms": 1.0, "share, %": 12345.6}]}
-    report.add(Outcome("llada-8b", "whole", "measured", 1.0, [{"x": 0.123456, "y": None}], [verdict], profiles, ["A."]))
+    report.add(
+        SuiteOutcome("llada-8b", "whole", "measured", 1.0, [{"x": 0.123456, "y": None}], [verdict], profiles, ["A."])
+    )
     first = (tmp_path / "deep" / "bench.md").read_text()
-    report.add(Outcome("llada-8b", "growth", "measured", 1.0, steps))
-    report.add(Outcome("llada-8b", "caches", "failed", error="RuntimeError: broken"))
+    report.add(SuiteOutcome("llada-8b", "growth", "measured", 1.0, steps))
+    report.add(SuiteOutcome("llada-8b", "caches", "failed", error="RuntimeError: broken"))
     text = (tmp_path / "deep" / "bench.md").read_text()
     assert "whole" in first
     assert "growth" not in first
@@ -74,9 +77,9 @@ def test_a_report_holds_every_part_and_is_written_after_each(tmp_path: Path) -> 
 
 def test_a_figure_that_cannot_be_drawn_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    report = Report(tmp_path / "bench", {"date": "2026-11-15", "device": "cpu"})
+    report = BenchReport(tmp_path / "bench", {"date": "2026-11-15", "device": "cpu"})
     row = {"axis": "batch", "size": 1, "ms a pass": 1.0, "floor, ms": 1.0}
-    report.add(Outcome("builtin", "growth", "measured", 1.0, [row]))
+    report.add(SuiteOutcome("builtin", "growth", "measured", 1.0, [row]))
     assert "was not drawn" in (tmp_path / "bench.md").read_text()
     assert "softdlm[plots]" in (tmp_path / "bench.md").read_text()
 
@@ -94,7 +97,5 @@ def test_a_run_never_overwrites_another(tmp_path: Path) -> None:
 
 
 def test_every_target_is_measured_by_some_part() -> None:
-    source = "".join(
-        file.read_text() for file in (Path(__file__).parents[2] / "src" / "softdlm" / "bench").glob("[gp]*.py")
-    )
+    source = "".join((Path(softdlm.bench.__file__).parent / name).read_text() for name in ("growth.py", "suites.py"))
     assert [name for name in TARGETS if f'"{name}"' not in source] == []

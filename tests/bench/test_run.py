@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from softdlm.bench import builtin_tasks, run
-from softdlm.bench.builtin_tasks import Setting, measure_setting
-from softdlm.bench.context import Bench, Found
-from softdlm.bench.measure import Clock
+from softdlm.bench.builtin_tasks import TaskSetting, measure_setting
+from softdlm.bench.context import Bench, SuiteResult
+from softdlm.bench.measure import TimeBudget
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.workload import Decode
 from softdlm.cli import main as cli
@@ -64,7 +64,7 @@ def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-bench-cpu.json", file.name)
     content = json.loads(file.read_text())
     assert {part["part"]: part["status"] for part in content["parts"]} == {
-        part: "not here" if part == "memory" else "measured" for part in SHAPES["tiny-llada"].parts
+        part: "not here" if part == "memory" else "measured" for part in SHAPES["tiny-llada"].suites
     }
     (rows,) = (part["rows"] for part in content["parts"] if part["part"] == "refresh")
     settings = [(row["cache"], row["block"], row["renew"], row["tokens a step"]) for row in rows]
@@ -72,7 +72,7 @@ def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
     assert settings == [*dual, ("prefix", 16, 2, 4)]
     assert {"date", "device", "dtype", "torch", "threads", "engine", "load before"} <= set(content["conditions"])
     markdown = file.with_suffix(".md").read_text()
-    for heading in SHAPES["tiny-llada"].parts:
+    for heading in SHAPES["tiny-llada"].suites:
         assert f"## tiny-llada: {heading}\n" in markdown
     assert "Where the time goes" in markdown
     assert (tmp_path / file.name.replace(".json", "-tiny-llada-growth.svg")).exists()
@@ -82,7 +82,8 @@ def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--shape", "gpt-5"], "unknown shape 'gpt-5'; known are llada-8b"),
-        (["--shape", "tiny-llada", "--only", "magic"], "no part magic here; there are ceilings"),
+        (["--shape", "tiny-llada", "--only", "magic"], "unknown suite magic; these shapes have ceilings"),
+        (["--shape", "tiny-llada", "--engine", "warp"], "engine must be one of auto, dynamic, static, compiled, not"),
         (["--shape", "tiny-llada", "--device", "cuda"], "sees no GPU"),
     ],
 )
@@ -102,10 +103,10 @@ def test_usage_errors_are_one_line(
 
 
 def test_a_part_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(subject: Bench) -> Found:
+    def broken(subject: Bench) -> SuiteResult:
         raise RuntimeError("no luck")
 
-    monkeypatch.setitem(run.PARTS, "identical", broken)
+    monkeypatch.setitem(run.SUITES, "identical", broken)
     outcomes = bench("tiny-llada", tmp_path, only=["identical", "memory", "ceilings"])
     assert [each.status for each in outcomes.values()] == ["measured", "failed", "not here"]
     assert "no luck" in outcomes["identical"].error
@@ -115,10 +116,10 @@ def test_a_part_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypa
 def test_the_command_ends_with_1_where_a_part_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    def broken(subject: Bench) -> Found:
+    def broken(subject: Bench) -> SuiteResult:
         raise RuntimeError("no luck")
 
-    monkeypatch.setitem(run.PARTS, "identical", broken)
+    monkeypatch.setitem(run.SUITES, "identical", broken)
     words = ["bench", "--shape", "tiny-llada", "--device", "cpu", "--only", "identical", "--out", str(tmp_path)]
     done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 1
@@ -139,7 +140,7 @@ def test_a_network_that_cannot_be_made_is_one_failure(tmp_path: Path, monkeypatc
 
 
 def test_a_missed_target_is_profiled_over_a_few_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "name_of", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(run, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setitem(SHAPES, "llada-8b", replace(SHAPES["tiny-llada"], name="llada-8b"))
     whole = bench("llada-8b", tmp_path, only=["whole"])["whole"]
     floor = next(row for row in whole.verdicts if row["unit"] == "x the floor")
@@ -151,14 +152,14 @@ def test_a_missed_target_is_profiled_over_a_few_passes(tmp_path: Path, monkeypat
 
 
 def test_problems_give_the_plain_loops_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = Bench(SHAPES["builtin"], build_model(SHAPES["builtin"], CPU, torch.float32), "auto", Clock(60))
-    row = measure_setting(subject, Setting("mini-math", 32, 32), 2)
+    subject = Bench(SHAPES["builtin"], build_model(SHAPES["builtin"], CPU, torch.float32), "auto", TimeBudget(60))
+    row = measure_setting(subject, TaskSetting("mini-math", 32, 32), 2)
     assert (row["problems"], row["same text"]) == (2, 2)
     assert row["passes"] <= row["plain passes"] == 2
     assert row["gain"] == pytest.approx(row["problems/s"] / row["plain problems/s"])
-    monkeypatch.setattr(builtin_tasks, "SETTINGS", [Setting("mini-math", 32, None)] * 2)
+    monkeypatch.setattr(builtin_tasks, "SETTINGS", [TaskSetting("mini-math", 32, None)] * 2)
     monkeypatch.setattr(builtin_tasks, "BATCH", 1)
-    subject.clock.seconds = 0
-    found = builtin_tasks.problems(Bench(SHAPES["builtin"], subject.model, "auto", Clock(0)))
+    subject.budget.seconds = 0
+    found = builtin_tasks.problems(Bench(SHAPES["builtin"], subject.model, "auto", TimeBudget(0)))
     assert len(found.rows) == 1
-    assert found.notes[0] == "No time was left for mini-math at 32 a step, whole canvas."
+    assert found.notes[0] == "The time budget ended before mini-math at 32 a step, whole canvas."

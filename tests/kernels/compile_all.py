@@ -18,7 +18,7 @@ POINTERS = {
     ),
     "*fp32": (
         "values", "reference_out", "rest_out", "slope_out", "references", "rests", "slopes", "log_confidence_out",
-        "entropy_out", "doubt_out", "topk_probs", "weights", "weights_out", "partial", "sums", "squares",
+        "entropy_out", "one_minus_margin_out", "topk_probs", "weights", "weights_out", "partial", "sums", "squares",
     ),
 }  # fmt: skip
 TYPES = NUMBERS | {name: kind for kind, names in POINTERS.items() for name in names}

@@ -24,7 +24,7 @@ from softdlm.kernels import split_kv_attention as attention
 from softdlm.kernels.split_kv_attention import attend
 from softdlm.kernels.tiles import Tiles
 from softdlm.models import compiled
-from softdlm.models.attention import both_ways
+from softdlm.models.attention import bidirectional
 from softdlm.models.fused_linear import join
 from softdlm.models.hf_cache import WindowLayer
 from softdlm.models.kv_memory import Window
@@ -55,7 +55,7 @@ class Case:
     def of(kind: str, rows: int = 9, length: int = 300, seed: int = 0) -> Case:
         layer_type, config_type, heads = KINDS[kind]
         width = 32 * heads["num_attention_heads"]
-        config = config_type(hidden_size=width, intermediate_size=96, head_dim=32, **heads, **both_ways())
+        config = config_type(hidden_size=width, intermediate_size=96, head_dim=32, **heads, **bidirectional())
         stock = layer_type(config, 0).eval().requires_grad_(False)
         source = generator(seed)
         for tensor in stock.parameters():

@@ -99,6 +99,16 @@ def test_a_folder_that_is_not_there_is_named(name: str, words: str) -> None:
         softdlm.load(name)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [(object(), "object"), (None, "NoneType"), (7, "int"), (softdlm.Slerp(), "softdlm.feedback.Slerp")],
+)
+def test_what_is_no_name_of_a_model_is_refused_by_its_type(model: Any, given: str) -> None:
+    with pytest.raises(UsageError, match=rf"model must be 'builtin', a folder or a Hugging Face id .*, not {given}$"):
+        softdlm.load(model)
+
+
 def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds no config.json"):
         softdlm.load(tmp_path)
@@ -159,14 +169,14 @@ def test_overrides_win() -> None:
 
 def test_a_tokenizer_that_contradicts_the_checkpoint_is_refused(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "llada")
-    with pytest.raises(TokenizerError, match=r"is 187, the checkpoint says 11: pass mask_id="):
+    with pytest.raises(TokenizerError, match=r"is 187 in the tokenizer but 11 in the checkpoint: pass mask_id="):
         softdlm.load(folder, mask_id=11)
-    with pytest.raises(TokenizerError, match=r"EOS 181 is not among \[190\]"):
+    with pytest.raises(TokenizerError, match=r"EOS id 181 is not among the EOS ids \[190\]"):
         softdlm.load(folder, eos_ids=[190])
 
 
 def test_a_mask_that_ends_the_text_is_refused() -> None:
-    with pytest.raises(TokenizerError, match=r"id 181 is both \[MASK\] and an end of text \[181, 190\]"):
+    with pytest.raises(TokenizerError, match=r"id 181 is both \[MASK\] and one of the EOS ids \[181, 190\]"):
         softdlm.load(DATA / "llada", mask_id=181, eos_ids=[181, 190])
 
 
@@ -208,7 +218,7 @@ def test_llada2_refuses_turns_it_has_no_place_for(tmp_path: Path) -> None:
     model = softdlm.load(checkpoint(tmp_path, "llada2"))
     late = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}]
     for messages in (late, [{"role": "tool", "content": "4"}]):
-        with pytest.raises(PromptError, match="chat template refuses these messages: no place for a turn of"):
+        with pytest.raises(PromptError, match="chat template refuses these messages: this chat template has no role"):
             softdlm.generate(model, messages)
 
 

@@ -21,7 +21,7 @@ RULES: dict[str, FeedbackRule] = {"slerp": softdlm.Slerp(2, 0.3)}
 QUESTIONS = [Question("t", str(index), [5, 8, 13 + index], 6) for index in range(3)]
 
 
-def plan(rules: dict[str, FeedbackRule] = RULES) -> Plan[agreement.Row]:
+def plan(rules: dict[str, FeedbackRule] = RULES) -> Plan[agreement.AgreementRow]:
     return plans.agreement_plan(tiny("llada"), QUESTIONS, rules, {"commit": softdlm.TopN(2)}, batch_size=2)
 
 

@@ -16,8 +16,8 @@ def cells_of(table: Table, *labels: str) -> tuple[Cell, ...]:
     return found
 
 
-def mixture(slerp: list[float], additive: float) -> mixtures.Row:
-    return mixtures.Row("p", len(slerp), 16, {"slerp": [additive] * len(slerp)}, {"slerp": slerp})
+def mixture(slerp: list[float], additive: float) -> mixtures.MixtureRow:
+    return mixtures.MixtureRow("p", len(slerp), 16, {"slerp": [additive] * len(slerp)}, {"slerp": slerp})
 
 
 def shape(positions: int, candidate: float, aggregate: float, share: float = 0.6) -> geometry.Shape:
@@ -27,14 +27,16 @@ def shape(positions: int, candidate: float, aggregate: float, share: float = 0.6
     )  # fmt: skip
 
 
-def consistent(vanilla: float, slerp: float) -> consistency.Row:
+def consistent(vanilla: float, slerp: float) -> consistency.ConsistencyRow:
     shares = {"vanilla": [0.3, 0.2, 0.2, 0.3], "slerp": [0.5, 0.1, 0.0, 0.4]}
     kl = {"vanilla": vanilla, "slerp": slerp}
-    return consistency.Row("p", 2, ["a"] * 4, [0.5, 0, 0, 0.5], 0.9, shares, {"vanilla": 0.8, "slerp": 0.7}, kl)
+    return consistency.ConsistencyRow(
+        "p", 2, ["a"] * 4, [0.5, 0, 0, 0.5], 0.9, shares, {"vanilla": 0.8, "slerp": 0.7}, kl
+    )
 
 
 def test_figure_1_shows_what_lies_on_other_answers() -> None:
-    row = joint.Row(
+    row = joint.JointRow(
         "Either:", ["a b", "a d", "c b", "c d"], {"vanilla": [0.3, 0.2, 0.2, 0.2], "slerp": [0.5, 0, 0, 0.4]}
     )
     (table,) = figure1.tables(measured(rows={"joint": [row]}))
@@ -95,11 +97,11 @@ def test_without_a_prompt_that_qualifies_the_table_is_empty_and_says_so() -> Non
 
 
 def test_table_8_means_spans_first_then_completions() -> None:
-    def row(kl: dict[str, list[float]]) -> completions.Row:
+    def row(kl: dict[str, list[float]]) -> completions.CompletionRow:
         spans = len(next(iter(kl.values())))
-        return completions.Row("mini-math", "i", [2] * spans, [1] * spans, [9] * spans, kl)
+        return completions.CompletionRow("mini-math", "i", [2] * spans, [1] * spans, [9] * spans, kl)
 
-    short = completions.Row("mini-math", "s", [], [], [], {"vanilla": [], "slerp": []})
+    short = completions.CompletionRow("mini-math", "s", [], [], [], {"vanilla": [], "slerp": []})
     rows = [row({"vanilla": [0.2], "slerp": [0.1]}), row({"vanilla": [0.2] * 3, "slerp": [0.1, 0.2, 0.6]}), short]
     (table,) = table8.tables(measured(rows={"completions": rows}))
     (vanilla, *_), (slerp, count, spans) = (cells_of(table, "mini-math", name) for name in ("vanilla", "SLERP"))
@@ -114,7 +116,7 @@ def course(settled: int) -> agreement.Course:
 
 def test_agreement_in_per_cent() -> None:
     orders = {"vanilla": agreement.Reordering(None, 0, 0, 10), "slerp": agreement.Reordering(2, 3, 1, 10)}
-    row: Any = agreement.Row("mini-math", "i", {"vanilla": course(3), "slerp": course(6)}, orders)
+    row: Any = agreement.AgreementRow("mini-math", "i", {"vanilla": course(3), "slerp": course(6)}, orders)
     _, table = extras.tables(measured({"extras": []}, rows={"agreement": [row]}))
     assert [cell.value for cell in cells_of(table, "mini-math", "SLERP")] == pytest.approx([80, 25, 100, 30, 10, 1])
     assert [cell.value for cell in cells_of(table, "mini-math", "vanilla")][:3] == pytest.approx([50, 25, 0])

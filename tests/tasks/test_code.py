@@ -150,7 +150,7 @@ def test_answers_run_where_load_task_says(monkeypatch):
 
 def test_a_run_that_did_not_start_is_no_wrong_answer(monkeypatch, task):
     monkeypatch.setattr(Sandbox, "run", lambda *_: Outcome("error", "no namespaces", 0.0))
-    with pytest.raises(SandboxError, match=rf"{task[0].id} could not be run in subprocess: no namespaces"):
+    with pytest.raises(SandboxError, match=rf"the sandbox subprocess could not run {task[0].id}: no namespaces"):
         task.score(task[0], task[0].target)
 
 

@@ -124,7 +124,7 @@ def test_only_either_or_responses_start_with_a_space(name):
             "mini-math runs no code: leave sandbox='unshare' out",
         ),
         ({"name": "mini-math", "size": 0}, "size must be at least 1, not 0"),
-        ({"name": "either-or", "size": 71}, "size 71 is more than the paper's 70 prompts: ask for fewer"),
+        ({"name": "either-or", "size": 71}, "size 71 is more than the paper's 70 prompts: use at most 70"),
     ],
 )
 def test_bad_requests_name_the_value_and_the_remedy(options, message):

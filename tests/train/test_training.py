@@ -21,8 +21,8 @@ from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.load import BUILTIN
 from softdlm.tasks import training_stream
 from softdlm.train import loop
-from softdlm.train.batches import Batch, read_tokens, stream_rows, to_device
-from softdlm.train.examples import LENGTH, RowMaker
+from softdlm.train.batches import Batch, read_tokens, stream_examples, to_device
+from softdlm.train.examples import LENGTH, ExampleMaker
 from softdlm.train.loop import Run
 from softdlm.train.loss import LEAST, arguments, network_loss, noise
 from softdlm.train.recipe import RECIPES, Recipe, find_recipe
@@ -35,8 +35,8 @@ MIXTURE = Recipe().mixture
 train = partial(loop.train, say=lambda text: None)
 
 
-def maker(batch: int = 64, seed: int = 3) -> RowMaker:
-    return RowMaker(TOKENS, MIXTURE, batch, seed)
+def maker(batch: int = 64, seed: int = 3) -> ExampleMaker:
+    return ExampleMaker(TOKENS, MIXTURE, batch, seed)
 
 
 def batch_of(step: int = 0, batch: int = 64) -> Batch:
@@ -71,8 +71,8 @@ def test_rows_are_the_prompt_as_generate_encodes_it_then_response_and_eos() -> N
 
 
 def test_rows_depend_on_seed_and_step_and_not_on_workers() -> None:
-    alone = list(islice(stream_rows(maker(16), 5, 0, pool=100), 3))
-    shared = stream_rows(maker(16), 5, 2, pool=100)
+    alone = list(islice(stream_examples(maker(16), 5, 0, pool=100), 3))
+    shared = stream_examples(maker(16), 5, 2, pool=100)
     for here, there in zip(alone, shared, strict=False):
         assert all((a == b).all() for a, b in zip(here, there, strict=True))
     shared.close()
@@ -82,15 +82,15 @@ def test_rows_depend_on_seed_and_step_and_not_on_workers() -> None:
 
 
 def test_batches_of_the_pool_come_round_from_wherever_a_run_starts() -> None:
-    ids = [rows.ids for rows in islice(stream_rows(maker(4), 0, 0, pool=3), 7)]
+    ids = [rows.ids for rows in islice(stream_examples(maker(4), 0, 0, pool=3), 7)]
     assert (ids[0] == ids[3]).all()
     assert (ids[0] != ids[1]).any()
-    resumed = [rows.ids for rows in islice(stream_rows(maker(4), 2, 0, pool=3), 5)]
+    resumed = [rows.ids for rows in islice(stream_examples(maker(4), 2, 0, pool=3), 5)]
     assert all((a == b).all() for a, b in zip(ids[2:], resumed, strict=True))
 
 
 def test_answer_regions_are_full_half_of_the_time_and_exact_for_either_or() -> None:
-    batch = to_device(RowMaker(TOKENS, {"either-or": 1.0}, 2000, 0).rows(0), CPU)
+    batch = to_device(ExampleMaker(TOKENS, {"either-or": 1.0}, 2000, 0).rows(0), CPU)
     words = (batch.ids.gather(1, batch.places) != TOKENS.eos_id).sum(1)
     assert 0.45 < (batch.answer == words).float().mean() < 0.55
     assert 0.20 < (batch.answer == 64).float().mean() < 0.30
@@ -103,7 +103,7 @@ def test_half_of_either_or_is_raw_text_and_all_else_stands_in_the_chat_template(
     prefix = list(TOKENS.prefix)
     framed = {
         name: np.mean(
-            [row[: len(prefix)].tolist() == prefix for row in RowMaker(TOKENS, {name: 1.0}, 400, 0).rows(0).ids]
+            [row[: len(prefix)].tolist() == prefix for row in ExampleMaker(TOKENS, {name: 1.0}, 400, 0).rows(0).ids]
         )
         for name in MIXTURE
     }
@@ -252,15 +252,15 @@ def test_toy_learns_and_decodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("width=0", "width is 0"),
-        ("heads=3", "heads is 3"),
-        ('lr="fast"', "lr is 'fast'"),
+        ("width=0", "width must be a whole number from 1, not 0"),
+        ("heads=3", "heads must be such that width 64 / heads is whole and even .*, not 3"),
+        ('lr="fast"', "lr must be above 0, not 'fast'"),
         ("lr=fast", "not JSON"),
-        ("depth=3", "a key among width"),
-        ("betas=[0.9]", "betas is"),
-        ("ema=1", "ema is 1"),
+        ("depth=3", "one of the keys width"),
+        ("betas=[0.9]", "betas must be two numbers from 0 to below 1, not"),
+        ("ema=1", "ema must be null or a number from 0 to below 1, not 1"),
         ('mixture={"gsm8k":1}', "weights of some of mini-math"),
-        ("warmup=99999", "warmup is 99999"),
+        ("warmup=99999", "warmup must be 0 or a whole number below steps 500, not 99999"),
     ],
 )
 def test_bad_settings_say_what_would_work(setting: str, message: str, unchecked: None) -> None:

@@ -1,1 +1,1 @@
-"""The paper's claims as data: one file per claim, any Denoiser, nothing drawn."""
+"""Measurements behind the paper's claims: one file per claim, for any Denoiser. Nothing is drawn here."""

@@ -1,7 +1,7 @@
-"""Beyond the paper: how predictions settle along a decode, and where feedback changes the order of commits.
+"""Beyond the paper: when predictions become final during a decode, and where feedback changes the order of commits.
 
-Read from traces, so a decode saved with its candidates can be looked at later. Meant for temperature 0, where a
-position's best token is the one that it would commit.
+Everything is computed from traces, so it also works on a saved trace that has candidates. It needs temperature 0, where
+the best token of a position is the one that would be committed.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ from softdlm.trace import Pass, Trace
 
 @dataclass(frozen=True)
 class Course:
-    """One decode; lists have one entry per pass, except `committed_at`, with one per answer position."""
+    """One decode. Lists have one entry per pass, except `committed_at`, which has one per answer position."""
 
     open: list[int]
-    """Positions that the pass left open and the next pass predicted again."""
+    """Positions that the pass left open and that the next pass predicted again."""
     changed: list[int]
-    """Of these, those whose best token is another in the next pass."""
+    """How many of the `open` positions have another best token in the next pass."""
     waiting: list[int]
-    """Positions that the pass left open and a later one committed."""
+    """Positions that the pass left open and that a later pass committed."""
     settled: list[int]
-    """Of these, those whose best token is already the one committed."""
+    """How many of the `waiting` positions already have the best token that is committed later."""
     committed_at: list[int | None]
-    """The pass (from 1) that committed the position; None where an early finish left it open."""
+    """The pass, counted from 1, that committed the position; None if an early finish left it open."""
 
 
 @dataclass(frozen=True)
 class Reordering:
-    """A decode's commits against those of another, vanilla's."""
+    """The commits of a decode compared with those of the vanilla decode."""
 
     first_difference: int | None
-    """The first pass that commits other positions or tokens: up to there both saw the same hard tokens."""
+    """The first pass that commits other positions or tokens; before it both decodes saw the same hard tokens."""
     earlier: int
-    """Positions committed in an earlier pass than in the other decode, of `compared`, those committed in both."""
+    """Positions committed in an earlier pass than by vanilla."""
     later: int
     compared: int
+    """Positions committed in both decodes."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One item: each rule's course, and its commits against vanilla's."""
+class AgreementRow:
+    """One item: the course of each rule's decode, and its commits compared with vanilla's."""
 
     task: str
     item: str
@@ -59,19 +60,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Shares over all passes and positions of a task's items."""
+class AgreementSummary:
+    """One task and rule: shares over all passes and positions of the task's items (docs/analysis.md)."""
 
     task: str
     rule: str
     passes: float
-    """Mean number."""
+    """Mean number of passes."""
     changed: float | None
     settled: float | None
     reordered: float
     """Share of items whose commits differ from vanilla's."""
     first_difference: float | None
-    """Mean pass, over those items."""
+    """Mean pass of the first difference, over the reordered items."""
     earlier: float | None
     later: float | None
     items: int
@@ -80,16 +81,18 @@ class Summary:
 VANILLA = "vanilla"
 
 
-def measure(model: Denoiser, batch: Sequence[Question], rules: Rules, **options: Unpack[GenerateOptions]) -> list[Row]:
+def measure_agreement(
+    model: Denoiser, batch: Sequence[Question], rules: Rules, **options: Unpack[GenerateOptions]
+) -> list[AgreementRow]:
     """Decode each question with vanilla and with every rule, under the same commit rule."""
-    if options.get("temperature", 0.0) > 0:
-        raise UsageError("agreement compares best tokens: decode at temperature 0")
+    if (temperature := options.get("temperature", 0.0)) > 0:
+        raise UsageError(f"agreement compares best tokens: use temperature 0, not {temperature}")
     traces = {}
     for name, rule in ({VANILLA: Mask()} | dict(rules)).items():
         recorded: GenerateOptions = {**options, "feedback": rule, "record_candidates": True}
         traces[name] = [made.trace for made in decode(model, batch, **recorded)]
     return [
-        Row(
+        AgreementRow(
             question.task,
             question.item,
             {name: course(found[index]) for name, found in traces.items()},
@@ -100,7 +103,7 @@ def measure(model: Denoiser, batch: Sequence[Question], rules: Rules, **options:
 
 
 def course(trace: Trace) -> Course:
-    """The trace must hold candidates."""
+    """How the predictions of a decode settled; its trace must hold candidates."""
     final = {place: token for step in trace.passes for place, token in _commits(step)}
     open, changed, waiting, settled = [], [], [], []
     for step, following in zip(trace.passes, [*trace.passes[1:], None], strict=True):
@@ -118,6 +121,7 @@ def course(trace: Trace) -> Course:
 
 
 def reordering(base: Trace, other: Trace) -> Reordering:
+    """How the commits of `other` differ from those of `base`, the vanilla decode."""
     passes = max(len(base.passes), len(other.passes))
     steps = [[set(_commits(step)) for step in trace.passes] + [set()] * passes for trace in (base, other)]
     differs = [index + 1 for index in range(passes) if steps[0][index] != steps[1][index]]
@@ -132,7 +136,7 @@ def reordering(base: Trace, other: Trace) -> Reordering:
 
 
 def committed_at(trace: Trace) -> dict[int, int]:
-    """Position on the canvas -> the pass that committed it, from 1."""
+    """Position on the canvas -> the pass that committed it, counted from 1."""
     return {place: index for index, step in enumerate(trace.passes, 1) for place in step.positions}
 
 
@@ -141,22 +145,22 @@ def _commits(step: Pass) -> list[tuple[int, int]]:
 
 
 def _best(step: Pass) -> dict[int, int]:
-    """The best token at each position that the pass predicted and left open."""
+    """The best token of each position that the pass predicted and left open."""
     return {place: candidates[0][0] for place, candidates in zip(step.open, step.candidates, strict=True)}
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
+def summarise(rows: Sequence[AgreementRow]) -> list[AgreementSummary]:
     tasks = dict.fromkeys(row.task for row in rows)
     return [
         _summary(task, rule, [row for row in rows if row.task == task]) for task in tasks for rule in rows[0].course
     ]
 
 
-def _summary(task: str, rule: str, rows: Sequence[Row]) -> Summary:
+def _summary(task: str, rule: str, rows: Sequence[AgreementRow]) -> AgreementSummary:
     courses, orders = [row.course[rule] for row in rows], [row.reordering[rule] for row in rows]
     firsts = [order.first_difference for order in orders if order.first_difference is not None]
     compared = sum(order.compared for order in orders)
-    return Summary(
+    return AgreementSummary(
         task,
         rule,
         fmean([len(each.open) for each in courses]),

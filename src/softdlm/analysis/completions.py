@@ -1,4 +1,4 @@
-"""Table 8: the comparison of Table 4 on spans of the model's own completions (appendix D.4)."""
+"""Table 8: the measurement of Table 4 on spans of the model's own completions (appendix D.4)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ LENGTHS = (2, 3, 4)
 PLACES = 2
 TOP = 4
 SUPPORT = ("vanilla", "euclidean", "slerp")
-"""The three methods whose best tokens make up the support; other rules are measured on it too."""
+"""The methods whose best tokens form the support S_r; other rules are measured on the same support."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A prompt and the model's answer to it, in ids."""
+    """A prompt and the model's answer to it, as ids."""
 
     task: str
     item: str
     prompt: Sequence[int]
     answer: Sequence[int]
-    """Up to EOS, without it."""
+    """The answer up to EOS, without EOS."""
     tail: Sequence[int] = ()
-    """What follows the answer and stays visible: the EOS that ended it."""
+    """Tokens after the answer that stay visible: the EOS that ended it."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One completion: length, place and support of each span, and per rule the divergence on it."""
+class CompletionRow:
+    """One completion: length, start and support size of each span, and for each rule its divergence on each span."""
 
     task: str
     item: str
@@ -49,8 +49,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Mean over the spans of a completion, then over completions, in nats."""
+class CompletionSummary:
+    """One task and rule: mean reverse KL over the spans of a completion, then over completions, in nats."""
 
     task: str
     rule: str
@@ -58,37 +58,33 @@ class Summary:
     completions: int
     spans: int
     too_short: int
-    """Completions without room for any span."""
+    """Completions shorter than every span."""
 
 
-def measure(
-    model: Denoiser,
-    completion: Completion,
-    rules: Rules,
-    *,
-    support: Collection[str] = SUPPORT,
-    top: int = TOP,
-    batch_size: int = BATCH,
-) -> Row:
-    """`rules` must hold those named in `support`."""
+def measure_completion(
+    model: Denoiser, completion: Completion, rules: Rules, *, support: Collection[str] = SUPPORT, top: int = TOP
+) -> CompletionRow:
+    """Conditional reverse KL of every rule on each span; `rules` must include those named in `support`."""
     special = special_ids(model)
     spans = list(spans_of(completion, model.mask_id))
     reverse_kl: dict[str, list[float]] = {name: [] for name in rules}
     sizes = []
     for span in spans:
         _, found = parallel(model, span, rules)
-        beam = confident_beam(model, span, special, top, batch_size)
+        beam = confident_beam(model, span, special, top)
         answers = shared_support([found[name] for name in support], beam, special, top)
-        reference = confidence_ordered(model, span, answers, batch_size)
+        reference = confidence_ordered(model, span, answers)
         sizes.append(len(answers))
         for name, log_probs in found.items():
             reverse_kl[name].append(conditional_reverse_kl(factorised(log_probs, answers), reference))
     starts = [span.places[0] - len(completion.prompt) for span in spans]
-    return Row(completion.task, completion.item, [len(span.places) for span in spans], starts, sizes, reverse_kl)
+    return CompletionRow(
+        completion.task, completion.item, [len(span.places) for span in spans], starts, sizes, reverse_kl
+    )
 
 
 def spans_of(completion: Completion, mask_id: int) -> Iterator[Span]:
-    """Each length at `PLACES` evenly spaced places; lengths that do not fit are left out, as are repeated places."""
+    """Spans of each length at `PLACES` evenly spaced starts; without lengths that do not fit and repeated starts."""
     ids = [*completion.prompt, *completion.answer, *completion.tail]
     for length in LENGTHS:
         room = len(completion.answer) - length
@@ -100,7 +96,7 @@ def spans_of(completion: Completion, mask_id: int) -> Iterator[Span]:
 def shared_support(
     log_probs: Sequence[Float[Tensor, "M V"]], beam: Sequence[Answer], special: Bool[Tensor, "V"], top: int
 ) -> list[Answer]:
-    """S_r: the products of each method's r best ordinary tokens per position, joined with the beam, each once."""
+    """S_r: all combinations of each method's r best ordinary tokens per position, plus the beam, without repeats."""
     best = [scores.masked_fill(special, float("-inf")).topk(top).indices.tolist() for scores in log_probs]
     products = (answer for tokens in best for answer in product(*tokens))
     return list(dict.fromkeys([*products, *beam]))
@@ -109,12 +105,12 @@ def shared_support(
 def confident_beam(
     model: Denoiser, span: Span, special: Bool[Tensor, "V"], top: int, batch_size: int = BATCH
 ) -> list[Answer]:
-    """Beam search that fills the surest position first: `top` ordinary tokens branch off, the best top^2 go on."""
+    """Beam search that fills the most confident position first: `top` ordinary tokens per branch, beam width top^2."""
     beam: dict[Filling, float] = {span.open: 0.0}
     for _ in span.places:
         grown = {}
         for (filling, score), (index, log_probs) in zip(
-            beam.items(), _surest(model, span, list(beam), batch_size), strict=True
+            beam.items(), _most_confident(model, span, list(beam), batch_size), strict=True
         ):
             best = log_probs.masked_fill(special, float("-inf")).topk(top)
             for token, log_p in zip(best.indices.tolist(), best.values.tolist(), strict=True):
@@ -126,13 +122,13 @@ def confident_beam(
 def confidence_ordered(
     model: Denoiser, span: Span, answers: Sequence[Answer], batch_size: int = BATCH
 ) -> Float[Tensor, "C"]:
-    """log q_seq: fill in the answer's token at the surest position, look again; equal beginnings are computed once."""
+    """log q_seq: fill in each answer one position at a time, the most confident first; equal contexts share passes."""
     scores = dict.fromkeys(answers, 0.0)
     groups: dict[Filling, list[Answer]] = {span.open: list(scores)}
     for _ in span.places:
         grown: dict[Filling, list[Answer]] = defaultdict(list)
         for (filling, members), (index, log_probs) in zip(
-            groups.items(), _surest(model, span, list(groups), batch_size), strict=True
+            groups.items(), _most_confident(model, span, list(groups), batch_size), strict=True
         ):
             gained = log_probs[[answer[index] for answer in members]].tolist()
             for answer, log_p in zip(members, gained, strict=True):
@@ -142,12 +138,12 @@ def confidence_ordered(
     return torch.tensor([scores[answer] for answer in answers], dtype=torch.float64, device=model.device)
 
 
-def _surest(
+def _most_confident(
     model: Denoiser, span: Span, fillings: Sequence[Filling], batch_size: int
 ) -> Iterator[tuple[int, Float[Tensor, "V"]]]:
-    """Per filling, the open position with the highest maximum probability, and its distribution; ties go left.
+    """For each filling, the open position with the highest maximum probability, and its distribution.
 
-    [MASK] is no token to be sure of, as in decoding.
+    Ties go to the leftmost position. The probability of [MASK] does not count, as in decoding.
     """
     for filling, log_probs in zip(fillings, hard(model, span, fillings, batch_size), strict=True):
         sure = log_probs.index_fill(1, torch.tensor([model.mask_id], device=model.device), float("-inf")).amax(1)
@@ -157,7 +153,7 @@ def _surest(
 
 
 def special_ids(model: Denoiser) -> Bool[Tensor, "V"]:
-    """True at [MASK], ends of text, the tokenizer's special tokens and rows that its vocabulary does not reach."""
+    """True at [MASK], EOS ids, the tokenizer's special tokens, and rows beyond the tokenizer's vocabulary."""
     special = torch.zeros(len(model.embedding), dtype=torch.bool)
     special[[model.mask_id, *model.eos_ids]] = True
     if model.tokenizer is not None:
@@ -167,9 +163,9 @@ def special_ids(model: Denoiser) -> Bool[Tensor, "V"]:
     return special.to(model.device)
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
+def summarise(rows: Sequence[CompletionRow]) -> list[CompletionSummary]:
     return [
-        Summary(
+        CompletionSummary(
             task,
             rule,
             fmean([fmean(row.reverse_kl[rule]) for row in long]) if long else None,

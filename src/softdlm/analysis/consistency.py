@@ -1,4 +1,4 @@
-"""Table 4: does feedback bring the factorised prediction closer to a sequential one? (section 5.2, appendix D.3)"""
+"""Table 4: is the factorised prediction closer to a sequential one with feedback? (section 5.2, appendix D.3)"""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from softdlm.models.denoiser import Denoiser
 
 
 @dataclass(frozen=True)
-class Row:
-    """One prompt. Shares are normalised over the support, masses are what lies on it before that."""
+class ConsistencyRow:
+    """One prompt. `shares` are normalised over the support; `mass` is the probability of the support before that."""
 
     prompt: str
     masks: int
@@ -33,8 +33,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Mean over prompts, in nats; `coherent` is the mean share of the two alternatives within the support."""
+class ConsistencySummary:
+    """One rule: means over prompts, in nats. `coherent` is the share of the two alternatives within the support."""
 
     rule: str
     reverse_kl: float
@@ -43,13 +43,13 @@ class Summary:
     prompts: int
 
 
-def measure(model: Denoiser, case: Case, rules: Rules, *, batch_size: int = BATCH) -> Row:
-    """Conditional reverse KL of every rule to the order-averaged reference, on the prompt's own support."""
+def measure_consistency(model: Denoiser, case: Case, rules: Rules, *, batch_size: int = BATCH) -> ConsistencyRow:
+    """Conditional reverse KL of every rule to the order-averaged reference, on the prompt's recombinations."""
     answers = recombinations(case.a, case.b)
     reference = order_averaged(model, case.span, case.a, case.b, batch_size)
     _, found = parallel(model, case.span, rules)
     joint = {name: factorised(log_probs, answers).cpu() for name, log_probs in found.items()}
-    return Row(
+    return ConsistencyRow(
         case.prompt,
         len(case.span.places),
         [words(model, answer) for answer in answers],
@@ -62,15 +62,15 @@ def measure(model: Denoiser, case: Case, rules: Rules, *, batch_size: int = BATC
 
 
 def recombinations(a: Answer, b: Answer) -> list[Answer]:
-    """Every distinct positionwise mixture of the two alternatives; the first is a, the last b."""
+    """The support S: every distinct positionwise combination of the two alternatives; the first is a, the last is b."""
     return list(product(*(dict.fromkeys(pair) for pair in zip(a, b, strict=True))))
 
 
 def order_averaged(model: Denoiser, span: Span, a: Answer, b: Answer, batch_size: int = BATCH) -> Float[Tensor, "C"]:
     """log p_ref of every recombination: the mean over all m! orders of its teacher-forced probability.
 
-    Orders that have filled the same positions with the same tokens share all that follows, so their sum is carried
-    along the lattice of partial answers: at most 3^m - 2^m contexts instead of m! 2^m sequences.
+    Orders that have filled the same positions with the same tokens share all later passes. So their sum is computed
+    over the lattice of partial answers: at most 3^m - 2^m contexts instead of m! 2^m sequences.
     """
     choices = [tuple(dict.fromkeys(pair)) for pair in zip(a, b, strict=True)]
     contexts = sorted(product(*((None, *tokens) for tokens in choices)), key=lambda context: -context.count(None))
@@ -88,10 +88,10 @@ def order_averaged(model: Denoiser, span: Span, a: Answer, b: Answer, batch_size
     return torch.tensor([total[answer] - orders for answer in recombinations(a, b)], dtype=torch.float64)
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
+def summarise(rows: Sequence[ConsistencyRow]) -> list[ConsistencySummary]:
     rules = rows[0].reverse_kl if rows else {}
     return [
-        Summary(
+        ConsistencySummary(
             rule,
             fmean([row.reverse_kl[rule] for row in rows]),
             fmean([row.shares[rule][0] + row.shares[rule][-1] for row in rows]),

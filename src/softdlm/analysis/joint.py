@@ -1,4 +1,4 @@
-"""Figure 1: the joint over a few masks, decoded in sequence, in parallel, and with soft tokens (section 2.3)."""
+"""Figure 1: the joint distribution over a few masks, in sequence, in parallel and with soft tokens (section 2.3)."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ Order = Literal["average", "confidence"]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One prompt: method -> the probability of each combination; what is missing to 1 is on other answers."""
+class JointRow:
+    """One prompt: method -> the probability of each combination. The rest up to 1 is on other answers."""
 
     prompt: str
     combinations: list[str]
     probability: dict[str, list[float]]
 
 
-def measure(model: Denoiser, case: Case, rules: Rules, *, order: Order = "average", batch_size: int = BATCH) -> Row:
-    """Every positionwise combination of the two alternatives, under sequential decoding and under each rule.
+def measure_joint(
+    model: Denoiser, case: Case, rules: Rules, *, order: Order = "average", batch_size: int = BATCH
+) -> JointRow:
+    """Probability of every positionwise combination of the two alternatives, in sequence and under each rule.
 
     The paper does not say how Figure 1 orders its sequential decoding: `average` is the mean over all orders (as in
-    appendix D.3), `confidence` takes the surest position first.
+    appendix D.3), `confidence` fills the most confident position first.
     """
     check([case], order)
     answers = recombinations(case.a, case.b)
     _, found = parallel(model, case.span, rules)
     joint = {name: factorised(log_probs, answers) for name, log_probs in found.items()}
     probability = {"sequential": _sequential(model, case, order, batch_size)} | joint
-    return Row(
+    return JointRow(
         case.prompt,
         [words(model, answer) for answer in answers],
         {name: log_p.exp().tolist() for name, log_p in probability.items()},
@@ -52,15 +54,12 @@ def check(cases: Sequence[Case], order: str) -> None:
     for case in cases:
         if not case.qualifies:
             sizes = f"{len(case.a)} and {len(case.b)} tokens for {len(case.span.places)} masks"
-            raise UsageError(f"the alternatives of {case.prompt!r} take {sizes} here: give a prompt that fits")
+            raise UsageError(
+                f"the alternatives of {case.prompt!r} take {sizes} here: use alternatives that fit the masks"
+            )
 
 
 def _sequential(model: Denoiser, case: Case, order: Order, batch_size: int) -> Float[Tensor, "C"]:
     if order == "average":
         return order_averaged(model, case.span, case.a, case.b, batch_size)
     return confidence_ordered(model, case.span, recombinations(case.a, case.b), batch_size)
-
-
-def summarise(rows: Sequence[Row]) -> list[Row]:
-    """Nothing is averaged: each prompt is a figure of its own."""
-    return list(rows)

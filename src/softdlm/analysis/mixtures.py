@@ -1,4 +1,4 @@
-"""Table 1: is a soft token read as an additive or as a multiplicative mixture? (sections 3 and 5.1, appendix D.2)"""
+"""Table 1: does a soft token act as an additive or a multiplicative mixture? (sections 3 and 5.1, appendix D.2)"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from softdlm.models.denoiser import Denoiser
 from softdlm.types import Prediction
 
 REALISATIONS = 2**16
-"""Most forward passes that one prompt may ask for."""
+"""Most realisations, each a row of a forward pass, per prompt."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One prompt: per rule, the divergence at each masked position."""
+class MixtureRow:
+    """One prompt: for each rule, the divergence at each masked position."""
 
     prompt: str
     masks: int
@@ -35,8 +35,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Mean over positions, then over prompts, in nats."""
+class MixtureSummary:
+    """One rule: mean over positions, then over prompts, in nats."""
 
     rule: str
     additive: float
@@ -44,17 +44,19 @@ class Summary:
     prompts: int
 
 
-def measure(model: Denoiser, case: Case, rules: Rules, *, k: int = 3, lam: float = 0.3, batch_size: int = BATCH) -> Row:
-    """JS between each rule's prediction and both references.
+def measure_mixtures(
+    model: Denoiser, case: Case, rules: Rules, *, k: int = 3, lam: float = 0.3, batch_size: int = BATCH
+) -> MixtureRow:
+    """JS divergence between each rule's prediction and both references.
 
-    The references depend on k and lam only and are shared by all rules, so the columns of a rule with a strength of
-    its own (Additive, NormMix) say how far it is from the mixtures at *this* strength.
+    The references depend on k and lam only and are the same for all rules. For a rule with other parameters (Additive,
+    NormMix) the result is therefore its distance from the mixtures at this k and lam.
     """
     check_size(k, lam, len(case.span.places))
     prediction, found = parallel(model, case.span, rules, k)
     realisations = weighted_realisations(prediction, k, lam)
     additive, multiplicative = references(model, case.span, realisations, batch_size)
-    return Row(
+    return MixtureRow(
         case.prompt,
         len(case.span.places),
         len(realisations),
@@ -64,10 +66,10 @@ def measure(model: Denoiser, case: Case, rules: Rules, *, k: int = 3, lam: float
 
 
 def weighted_realisations(prediction: Prediction, k: int, lam: float) -> list[tuple[Filling, float]]:
-    """Every way to read the soft tokens as tokens or [MASK], with its weight; those of weight 0 are left out.
+    """Every assignment of tokens or [MASK] to the soft tokens, with its weight w(z); without those of weight 0.
 
-    A position is [MASK] with 1 - lam and candidate i with lam p_i, p renormalised over the k candidates; positions
-    are independent, and the queried one is among them.
+    A position is [MASK] with weight 1 - lam and candidate i with weight lam p_i, where p is renormalised over the k
+    candidates. Positions are independent, and the queried position is one of them.
     """
     shares = prediction.topk_probs[:, :k].double()
     shares = lam * shares / shares.sum(-1, keepdim=True)
@@ -82,7 +84,7 @@ def weighted_realisations(prediction: Prediction, k: int, lam: float) -> list[tu
 def references(
     model: Denoiser, span: Span, realisations: Sequence[tuple[Filling, float]], batch_size: int = BATCH
 ) -> tuple[Float[Tensor, "M V"], Float[Tensor, "M V"]]:
-    """log p_add and log p_mult: arithmetic and normalised geometric mean of the predictions, weighted alike."""
+    """log p_add and log p_mult: weighted arithmetic and normalised weighted geometric mean of the predictions."""
     fillings = [filling for filling, _ in realisations]
     shape = (len(span.places), len(model.embedding))
     multiplicative = torch.zeros(shape, dtype=torch.float64, device=model.device)
@@ -93,10 +95,10 @@ def references(
     return additive, multiplicative.log_softmax(-1)
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
+def summarise(rows: Sequence[MixtureRow]) -> list[MixtureSummary]:
     rules = rows[0].additive if rows else {}
     return [
-        Summary(
+        MixtureSummary(
             rule,
             fmean([fmean(row.additive[rule]) for row in rows]),
             fmean([fmean(row.multiplicative[rule]) for row in rows]),
@@ -108,7 +110,7 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 
 def check_size(k: int, lam: float, masks: int) -> None:
     if k < 1 or not 0 <= lam <= 1:
-        raise UsageError(f"the mixtures need k >= 1 and lam in [0, 1], not k={k} lam={lam}")
+        raise UsageError(f"mixtures need k >= 1 and 0 <= lam <= 1, not k={k} lam={lam}")
     if (k + 1) ** masks > REALISATIONS:
         raise UsageError(
             f"k={k} over {masks} masks makes {(k + 1) ** masks} realisations, more than {REALISATIONS}: lower k"

@@ -68,43 +68,43 @@ def run(model: Denoiser, plan: Plan[R], out: Path | None = None, progress: Progr
 
 def mixtures_plan(
     model: Denoiser, cases: Sequence[Case], rules: Rules, *, k: int = 3, lam: float = 0.3, batch_size: int = BATCH
-) -> Plan[mixtures.Row]:
+) -> Plan[mixtures.MixtureRow]:
     """Table 1, over all prompts."""
     for case in cases:
         mixtures.check_size(k, lam, len(case.span.places))
 
-    def measure(case: Case) -> mixtures.Row:
-        return mixtures.measure(model, case, rules, k=k, lam=lam, batch_size=batch_size)
+    def measure(case: Case) -> mixtures.MixtureRow:
+        return mixtures.measure_mixtures(model, case, rules, k=k, lam=lam, batch_size=batch_size)
 
     settings = _settings(model, "mixtures", rules, cases) | _wording(cases) | {"k": k, "lam": lam}
-    return Plan(settings, len(cases), mixtures.Row, _each(measure, cases), mixtures.summarise)
+    return Plan(settings, len(cases), mixtures.MixtureRow, _each(measure, cases), mixtures.summarise)
 
 
 def consistency_plan(
     model: Denoiser, cases: Sequence[Case], rules: Rules, *, batch_size: int = BATCH
-) -> Plan[consistency.Row]:
+) -> Plan[consistency.ConsistencyRow]:
     """Table 4, over the prompts whose alternatives fill the masks exactly."""
     fitting = [case for case in cases if case.qualifies]
 
-    def measure(case: Case) -> consistency.Row:
-        return consistency.measure(model, case, rules, batch_size=batch_size)
+    def measure(case: Case) -> consistency.ConsistencyRow:
+        return consistency.measure_consistency(model, case, rules, batch_size=batch_size)
 
     counts = {"qualify": len(fitting), "of": len(cases)}
     settings = _settings(model, "consistency", rules, fitting) | _wording(cases) | counts
-    return Plan(settings, len(fitting), consistency.Row, _each(measure, fitting), consistency.summarise)
+    return Plan(settings, len(fitting), consistency.ConsistencyRow, _each(measure, fitting), consistency.summarise)
 
 
 def joint_plan(
     model: Denoiser, cases: Sequence[Case], rules: Rules, *, order: joint.Order = "average", batch_size: int = BATCH
-) -> Plan[joint.Row]:
+) -> Plan[joint.JointRow]:
     """Figure 1."""
     joint.check(cases, order)
 
-    def measure(case: Case) -> joint.Row:
-        return joint.measure(model, case, rules, order=order, batch_size=batch_size)
+    def measure(case: Case) -> joint.JointRow:
+        return joint.measure_joint(model, case, rules, order=order, batch_size=batch_size)
 
     settings = _settings(model, "joint", rules, cases) | _wording(cases) | {"order": order}
-    return Plan(settings, len(cases), joint.Row, _each(measure, cases), joint.summarise)
+    return Plan(settings, len(cases), joint.JointRow, _each(measure, cases), list)
 
 
 def geometry_plan(
@@ -129,28 +129,34 @@ def geometry_plan(
 
 def agreement_plan(
     model: Denoiser, questions: Sequence[Question], rules: Rules, options: GenerateOptions, *, batch_size: int = 16
-) -> Plan[agreement.Row]:
-    def measure(batch: list[Question]) -> list[agreement.Row]:
-        return agreement.measure(model, batch, rules, **options)
+) -> Plan[agreement.AgreementRow]:
+    def measure(batch: list[Question]) -> list[agreement.AgreementRow]:
+        return agreement.measure_agreement(model, batch, rules, **options)
 
     settings = _settings(model, "agreement", rules, questions, options)
-    return Plan(settings, len(questions), agreement.Row, _batched(measure, questions, batch_size), agreement.summarise)
+    return Plan(
+        settings, len(questions), agreement.AgreementRow, _batched(measure, questions, batch_size), agreement.summarise
+    )
 
 
 def completions_plan(
     model: Denoiser, questions: Sequence[Question], rules: Rules, options: GenerateOptions, *, batch_size: int = 16
-) -> Plan[completions.Row]:
+) -> Plan[completions.CompletionRow]:
     """Table 8: the answers are decoded with `options` first, a batch at a time."""
 
-    def measure(batch: list[Question]) -> Iterator[completions.Row]:
+    def measure(batch: list[Question]) -> Iterator[completions.CompletionRow]:
         for completion in complete(model, batch, **options):
-            yield completions.measure(model, completion, rules)
+            yield completions.measure_completion(model, completion, rules)
 
     spans = {"lengths": list(completions.LENGTHS), "places": completions.PLACES}
     support = {"support": list(completions.SUPPORT), "top": completions.TOP}
     settings = _settings(model, "completions", rules, questions, options) | spans | support
     return Plan(
-        settings, len(questions), completions.Row, _batched(measure, questions, batch_size), completions.summarise
+        settings,
+        len(questions),
+        completions.CompletionRow,
+        _batched(measure, questions, batch_size),
+        completions.summarise,
     )
 
 

@@ -1,4 +1,4 @@
-"""The controlled prompts: the paper's 70, Figure 1's, or your own; which of them fit a model's tokenizer."""
+"""Prompts with two alternatives: the paper's 70, Figure 1's, or those of a file; encoded for a model."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class Alternatives:
     b: str
     masks: int
     lead: str = " "
-    """What stands between prompt and answer; it belongs to the answer's first token."""
+    """Text between prompt and answer; the tokenizer makes it part of the answer's first token."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The same in a model's tokens."""
+    """`Alternatives` encoded with a model's tokenizer."""
 
     prompt: str
     span: Span
     a: Answer
     b: Answer
     chat: bool = False
-    """Whether the prompt stands inside the chat template."""
+    """Whether the prompt is inside the chat template."""
 
     @property
     def qualifies(self) -> bool:
-        """Both alternatives fill the masks exactly, as Table 4 needs."""
+        """Whether both alternatives have exactly as many tokens as there are masks, as Table 4 needs."""
         return len(self.a) == len(self.b) == len(self.span.places)
 
 
 def paper_prompts() -> list[Alternatives]:
-    """The 70 of Tables 9 to 11, in their order."""
+    """The 70 prompts of Tables 9 to 11, in the paper's order."""
     return [_of_item(item) for item in paper_items(PAPER)]
 
 
@@ -58,15 +58,17 @@ def figure1_prompt() -> Alternatives:
 
 
 def read_alternatives(path: str | Path) -> list[Alternatives]:
-    """Own prompts, one JSON object a line: prompt, a, b; masks where it is not the number of words; lead."""
+    """Prompts from a JSON Lines file with fields prompt, a, b and, optionally, masks (default: words of a) and lead."""
     return [_of_line(place, line) for place, line in read_lines(path)]
 
 
 def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False) -> Case:
-    """Raw text unless `chat` puts the prompt inside the model's template."""
+    """Encode as raw text or, with `chat`, inside the model's chat template."""
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise TokenizerError(f"{model.source.name} has no tokenizer, which prompts in words need")
+        raise TokenizerError(
+            f"{model.source.name} has no tokenizer, so text prompts cannot be encoded: load a checkpoint with one"
+        )
     ids = encode(model, prompt.prompt, chat)
     check_length(model, len(ids) + prompt.masks)
     a, b = (
@@ -80,7 +82,7 @@ def encode_cases(model: Denoiser, prompts: Sequence[Alternatives], chat: bool = 
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, object) of every line that is not blank, for messages that name the place."""
+    """("file, line N", object) for every line that is not blank; the first is for error messages."""
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"no such file: {path}")
@@ -90,7 +92,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             found += 1
             yield f"{path}, line {number}", _object(f"{path}, line {number}", line)
     if not found:
-        raise UsageError(f"{path} holds no lines")
+        raise UsageError(f"{path} is empty: put one JSON object per line")
 
 
 def text_field(place: str, line: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -103,7 +105,7 @@ def text_field(place: str, line: Mapping[str, Any], name: str, default: str | No
 def known_fields(place: str, line: Mapping[str, Any], *names: str) -> None:
     unknown = set(line) - set(names)
     if unknown:
-        raise UsageError(f"{place}: unknown {', '.join(sorted(unknown))}; known are {', '.join(names)}")
+        raise UsageError(f"{place}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(names)}")
 
 
 def _object(place: str, line: str) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def _object(place: str, line: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise UsageError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UsageError(f"{place}: a JSON object is needed, not {value!r}")
+        raise UsageError(f"{place}: must be a JSON object, not {value!r}")
     return value
 
 
@@ -120,11 +122,13 @@ def _of_line(place: str, line: Mapping[str, Any]) -> Alternatives:
     known_fields(place, line, "prompt", "a", "b", "masks", "lead")
     prompt, a, b = (text_field(place, line, name) for name in ("prompt", "a", "b"))
     if a == b:
-        raise UsageError(f"{place}: the alternatives are the same, {a!r}")
+        raise UsageError(f"{place}: 'a' and 'b' must differ, both are {a!r}")
     counts = {len(a.split()), len(b.split())}
     masks = line.get("masks", counts.pop() if len(counts) == 1 else None)
     if type(masks) is not int or masks < 1:
-        raise UsageError(f"{place}: 'masks' must be a number of masks, not {masks!r} (left out, it is that of words)")
+        raise UsageError(
+            f"{place}: 'masks' must be a whole number from 1, not {masks!r}: give it if a and b differ in words"
+        )
     return Alternatives(prompt, a, b, masks, text_field(place, line, "lead", " "))
 
 

@@ -24,6 +24,10 @@ class Question:
     """Text, a user's turn; or ids."""
     max_new_tokens: int
 
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+
 
 def task_questions(
     name: str, size: int | None = None, split: str = "test", max_new_tokens: int | None = None
@@ -33,7 +37,8 @@ def task_questions(
         task = load_task(name, size=size, split=split)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return [Question(name, item.id, item.prompt, max_new_tokens or task.max_new_tokens) for item in task]
+    length = task.max_new_tokens if max_new_tokens is None else max_new_tokens
+    return [Question(name, item.id, item.prompt, length) for item in task]
 
 
 def read_questions(path: str | Path, max_new_tokens: int | None) -> list[Question]:

@@ -1,7 +1,7 @@
-"""A few masked positions in a fixed context, and what the model says of them: the ground the analyses share.
+"""A few masked positions in a fixed context and the model's predictions there; all analyses of spans use it.
 
-Letters beside those of softdlm.types: M masked positions of a span, C token tuples that fill them. Distributions are
-log-probabilities in float64 over the full vocabulary, without temperature (appendix D.2).
+Dimensions in addition to those of softdlm.types: M masked positions of a span, C token tuples that fill them.
+Distributions are float64 log-probabilities over the full vocabulary, without temperature (appendix D.2).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling, reduce_logits
@@ -22,9 +23,9 @@ from softdlm.types import Context, Embeddings, Prediction
 BATCH = 64
 """Rows in one forward pass."""
 Filling = tuple[int | None, ...]
-"""One entry per masked position: a token, or None where [MASK] stays."""
+"""One entry per masked position: a token id, or None for [MASK]."""
 Answer = tuple[int, ...]
-"""A filling without gaps."""
+"""A filling without None: one token id per masked position."""
 Rules = Mapping[str, FeedbackRule]
 
 
@@ -41,13 +42,13 @@ class Span:
 
     @staticmethod
     def inside(ids: Sequence[int], start: int, masks: int, mask_id: int) -> Span:
-        """What stands to the right stays visible: infilling (appendix D.4)."""
+        """Masks with visible text on both sides: infilling (appendix D.4)."""
         places = tuple(range(start, start + masks))
         return Span(tuple(mask_id if place in places else token for place, token in enumerate(ids)), places)
 
     @property
     def open(self) -> Filling:
-        """The filling that leaves every mask."""
+        """The filling with [MASK] at every position."""
         return (None,) * len(self.places)
 
     def fill(self, filling: Filling) -> list[int]:
@@ -65,7 +66,9 @@ def put(filling: Filling, index: int, token: int) -> Filling:
 def hard(
     model: Denoiser, span: Span, fillings: Sequence[Filling], batch_size: int = BATCH
 ) -> Iterator[Float[Tensor, "M V"]]:
-    """What the model predicts at the span's positions under each filling, in order."""
+    """The model's prediction at the span's positions for each filling, in order."""
+    if batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, not {batch_size}")
     for start in range(0, len(fillings), batch_size):
         rows = [span.fill(filling) for filling in fillings[start : start + batch_size]]
         yield from _forward(model, span, model.embed(torch.tensor(rows, device=model.device)))
@@ -74,9 +77,9 @@ def hard(
 def parallel(
     model: Denoiser, span: Span, rules: Rules, k: int = 1
 ) -> tuple[Prediction, dict[str, Float[Tensor, "M V"]]]:
-    """The first prediction, from masks alone, and each rule's after one feedback pass; nothing is committed.
+    """The first prediction, from [MASK] at every position, and each rule's prediction after one feedback pass.
 
-    The prediction keeps at least k candidates. `Mask()` among the rules is vanilla parallel decoding.
+    Nothing is committed. The first prediction has at least k candidates. `Mask()` is vanilla parallel decoding.
     """
     (first,) = hard(model, span, [span.open])
     sampling = Sampling(
@@ -90,13 +93,13 @@ def parallel(
 
 
 def factorised(log_probs: Float[Tensor, "M V"], answers: Sequence[Answer]) -> Float[Tensor, "C"]:
-    """log q(y) = sum_j log q_j(y_j): what parallel decoding makes of whole answers (section 2.2)."""
+    """log q(y) = sum_j log q_j(y_j): the joint that parallel decoding assumes (section 2.2)."""
     tokens = torch.tensor(answers, device=log_probs.device)
     return log_probs.gather(1, tokens.T).sum(0)
 
 
 def words(model: Denoiser, answer: Answer) -> str:
-    """An answer as text; without a tokenizer, its ids."""
+    """The answer as text; its ids if the model has no tokenizer."""
     return " ".join(map(str, answer)) if model.tokenizer is None else model.tokenizer.decode(list(answer)).strip()
 
 
@@ -113,9 +116,9 @@ def _feed_back(model: Denoiser, span: Span, prediction: Prediction, rules: Rules
 
 @torch.no_grad()
 def _forward(model: Denoiser, span: Span, embeds: Float[Tensor, "B L D"]) -> Float[Tensor, "B M V"]:
-    """The attention is that of decoding in one block, as in the paper's experiments.
+    """Log-probabilities at the span's positions, with the attention of decoding in one block, as in the paper.
 
-    On a CPU each core takes rows of its own: sharing every row, they wait for one another on a busy machine.
+    On a CPU each core computes rows of its own: cores that share a row wait for one another on a busy machine.
     """
 
     def part(rows: Float[Tensor, "B L D"]) -> Float[Tensor, "B M V"]:

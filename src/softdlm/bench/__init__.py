@@ -1,1 +1,1 @@
-"""`softdlm bench`: how fast a decode is on the device at hand, beside the plain loop and the device's own ceilings."""
+"""`softdlm bench`: decoding speed on this device, compared with the plain loop and with the device's own limits."""

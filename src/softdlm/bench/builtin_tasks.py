@@ -1,7 +1,8 @@
-"""The built-in model on its own tasks: problems a second beside the plain loop, the same text.
+"""The built-in model on its own tasks: problems per second, compared with the plain loop, which gives the same text.
 
-The plain loop takes one problem at a time, every position through the LM head, every block to its end. Ours takes
-rows on cores, open positions through the head, and stops early. Both decode the same items in turn.
+The plain loop decodes one problem at a time, sends every position through the LM head and decodes every block to its
+end. `generate` decodes one row per core, sends open positions through the head and stops early. The two take turns on
+the same items.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from softdlm.bench.context import Bench, Found
+from softdlm.bench.context import Bench, SuiteResult
 from softdlm.bench.measure import seconds
 from softdlm.bench.reference import plain_loop
-from softdlm.bench.workload import Decode, engine_option
+from softdlm.bench.workload import Decode
 from softdlm.commit import TopN
 from softdlm.generation import encode, generate
 from softdlm.models.denoiser import NetworkDenoiser
@@ -23,7 +24,7 @@ from softdlm.models.denoiser import NetworkDenoiser
 BATCH = 8
 
 
-class Setting(NamedTuple):
+class TaskSetting(NamedTuple):
     task: str
     rate: int
     block: int | None
@@ -33,18 +34,18 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("mini-math", 1, None),
-    Setting("mini-math", 4, None),
-    Setting("mini-math", 1, 32),
-    Setting("mini-code", 1, None),
-    Setting("mini-code", 1, 32),
-    Setting("mini-code", 1, 16),
+    TaskSetting("mini-math", 1, None),
+    TaskSetting("mini-math", 4, None),
+    TaskSetting("mini-math", 1, 32),
+    TaskSetting("mini-code", 1, None),
+    TaskSetting("mini-code", 1, 32),
+    TaskSetting("mini-code", 1, 16),
 )
 
 
 @dataclass
 class Tally:
-    """What one of the two loops did."""
+    """Totals of one of the two loops."""
 
     seconds: float = 0.0
     passes: int = 0
@@ -52,22 +53,24 @@ class Tally:
     floor: float = 0.0
 
 
-def problems(bench: Bench) -> Found:
-    """The settings one after another, as many as there is time for."""
-    found = Found()
-    measure_setting(bench, Setting("mini-math", 32, None), BATCH)  # wakes both up
+def problems(bench: Bench) -> SuiteResult:
+    """Each setting in turn, until the time budget is used up."""
+    found = SuiteResult()
+    measure_setting(bench, TaskSetting("mini-math", 32, None), BATCH)  # warms up both
     for setting in SETTINGS:
-        if found.rows and bench.clock.left <= 0:
+        if found.rows and bench.budget.left <= 0:
             left = "; ".join(map(str, SETTINGS[len(found.rows) :]))
-            found.notes.append(f"No time was left for {left}.")
+            found.notes.append(f"The time budget ended before {left}.")
             break
         bench.say(str(setting))
         found.rows.append(measure_setting(bench, setting, bench.sizes.items))
-    found.notes.append("The floor is of the passes that were made, all cores at the rate of the best matrix product.")
+    found.notes.append(
+        "The floor assumes the passes that were made, with all cores at the rate of the fastest matrix product."
+    )
     return found
 
 
-def measure_setting(bench: Bench, setting: Setting, items: int) -> dict[str, Any]:
+def measure_setting(bench: Bench, setting: TaskSetting, items: int) -> dict[str, Any]:
     from softdlm.tasks import load_task
 
     task = load_task(setting.task, split="validation", size=items)
@@ -94,7 +97,7 @@ def measure_setting(bench: Bench, setting: Setting, items: int) -> dict[str, Any
     }
 
 
-def run_plain(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, tally: Tally) -> None:
+def run_plain(bench: Bench, setting: TaskSetting, prompts: Sequence[str], new: int, tally: Tally) -> None:
     model = bench.model
 
     def work() -> None:
@@ -106,7 +109,7 @@ def run_plain(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, 
     tally.seconds += seconds(work, model.device)
 
 
-def run_ours(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, tally: Tally) -> None:
+def run_ours(bench: Bench, setting: TaskSetting, prompts: Sequence[str], new: int, tally: Tally) -> None:
     model, answers = bench.model, []
 
     def work() -> None:
@@ -118,7 +121,7 @@ def run_ours(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, t
                 commit=TopN(setting.rate),
                 block_length=setting.block,
                 batch_size=BATCH,
-                **engine_option(bench.engine),
+                engine=bench.engine,
             )
         )
 
@@ -126,8 +129,8 @@ def run_ours(bench: Bench, setting: Setting, prompts: Sequence[str], new: int, t
     for prompt, answer in zip(prompts, answers, strict=True):
         tally.texts.append(answer.text)
         tally.passes += answer.forwards
-        works = Decode(len(encode(model, prompt)), new, setting.rate, setting.block).works()[: answer.forwards]
-        tally.floor += bench.measured[0].floor(bench.geometry, works)
+        passes = Decode(len(encode(model, prompt)), new, setting.rate, setting.block).passes()[: answer.forwards]
+        tally.floor += bench.measured[0].floor(bench.dimensions, passes)
 
 
 def to_text(model: NetworkDenoiser, ids: Sequence[int]) -> str:

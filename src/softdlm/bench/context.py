@@ -1,41 +1,42 @@
-"""The model under the clock, and what a part finds out about it."""
+"""What a suite works with: the model, its time budget and table rows; and what a suite returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
-from softdlm.bench.ceilings import Ceilings, Geometry, measure_ceilings
-from softdlm.bench.measure import Clock, Sample, sample
-from softdlm.bench.shapes import Shape, Sizes
+from softdlm.bench.ceilings import Ceilings, Dimensions, measure_ceilings
+from softdlm.bench.measure import TimeBudget, Timings, time_calls
+from softdlm.bench.shapes import NetworkShape, Sizes
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode
+from softdlm.decode import EngineKind
 from softdlm.models.denoiser import NetworkDenoiser
 
-Row = dict[str, Any]
+TableRow = dict[str, Any]
 
 
 class NotHere(Exception):
-    """A part that means nothing on this device."""
+    """Raised by a suite that cannot run on this device."""
 
 
 @dataclass
-class Found:
-    rows: list[Row] = field(default_factory=list)
+class SuiteResult:
+    rows: list[TableRow] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Bench:
-    """A model on a device, and the time there is to measure it."""
+    """A model on a device, and the time budget to measure it."""
 
-    shape: Shape
+    shape: NetworkShape
     model: NetworkDenoiser
-    engine: str
-    clock: Clock
+    engine: EngineKind | Literal["auto"]
+    budget: TimeBudget
     say: Callable[[str], None] = lambda text: None
 
     @property
@@ -44,38 +45,44 @@ class Bench:
 
     @property
     def decode(self) -> Decode:
-        """The whole canvas at the first rate; the other decodes are variants of it."""
+        """A decode of the whole canvas at the first rate; suites vary it."""
         return Decode(self.sizes.prompt, self.sizes.new, self.sizes.rates[0])
 
     @cached_property
-    def geometry(self) -> Geometry:
-        return Geometry.of(self.model)
+    def dimensions(self) -> Dimensions:
+        return Dimensions.of(self.model)
 
     @cached_property
-    def measured(self) -> tuple[Ceilings, list[Row]]:
-        return measure_ceilings(self.model, self.decode.length, self.decode.new, self.clock)
+    def measured(self) -> tuple[Ceilings, list[TableRow]]:
+        """The device's ceilings and their table, measured on first use."""
+        return measure_ceilings(self.model, self.decode.length, self.decode.new, self.budget)
 
     def floor(self, decode: Decode, skip: int = 0) -> float:
-        """Seconds of the decode's passes, the first `skip` left out."""
-        return self.measured[0].floor(self.geometry, decode.works(self.model.first_open)[skip:])
+        """Shortest possible time of the decode's passes without the first `skip`, in seconds."""
+        return self.measured[0].floor(self.dimensions, decode.passes(self.model.first_open)[skip:])
 
     def call(self, decode: Decode) -> Callable[[], Any]:
         return partial(decode.run, self.model, self.engine)
 
-    def time(self, decode: Decode, repeats: int | None = None) -> Sample:
+    def time(self, decode: Decode, repeats: int | None = None) -> Timings:
         self.say(str(decode))
-        return sample(self.call(decode), self.model.device, repeats or self.sizes.repeats, self.clock)
+        return time_calls(self.call(decode), self.model.device, repeats or self.sizes.repeats, self.budget)
 
-    def row(self, decode: Decode, times: Sample) -> Row:
-        """What is told of a decode in every table."""
-        count = len(decode.works())
-        return {
-            "tokens/s": decode.tokens / times.median,
-            "passes": count,
-            "ms a pass": 1e3 * times.median / count,
-            "floor, ms": 1e3 * self.floor(decode) / count,
-            "x floor": times.median / self.floor(decode),
-            "spread, %": 100 * times.spread,
-            "runs": len(times.seconds),
-            "first run, s": times.first,
-        }
+    def row(self, decode: Decode, times: Timings) -> TableRow:
+        """The columns that every table has for a decode."""
+        count = len(decode.passes())
+        return pass_row(count, times.median / count, self.floor(decode) / count, times, decode.tokens / times.median)
+
+
+def pass_row(passes: int, seconds: float, floor: float, times: Timings, rate: float | None = None) -> TableRow:
+    """Table columns for passes that take `seconds` each, with the shortest possible time `floor`."""
+    return {
+        "tokens/s": rate,
+        "passes": passes,
+        "ms a pass": 1e3 * seconds,
+        "floor, ms": 1e3 * floor,
+        "x floor": seconds / floor,
+        "spread, %": 100 * times.spread,
+        "runs": len(times.seconds),
+        "first run, s": times.first,
+    }

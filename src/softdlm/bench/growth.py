@@ -1,18 +1,18 @@
-"""How the cost of a step grows; nothing but attention may grow faster than its size."""
+"""How the time of a pass grows with length, batch and candidates. Only attention may grow faster than linearly."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-from softdlm.bench.context import Bench, Found, Row
+from softdlm.bench.context import Bench, SuiteResult, TableRow
 from softdlm.bench.measure import FULL
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode
 
 
-def growth(bench: Bench) -> Found:
-    """A whole-canvas SLERP step against canvas length, batch and candidates."""
+def growth(bench: Bench) -> SuiteResult:
+    """Time of a whole-canvas SLERP pass against canvas length, batch and candidates."""
     sizes, limit = bench.sizes, bench.model.max_length or math.inf
     new = sizes.growth_new
     base = Decode(bench.decode.length - new, new, max(1, new // 8), method="slerp")
@@ -29,18 +29,18 @@ def growth(bench: Bench) -> Found:
             rows.append({"axis": axis, "size": size, "attention floor, ms": 1e3 * _attention(bench, decode)} | made)
     steepest = max(exponent([row for row in rows if row["axis"] == axis]) for axis in axes)
     left_out = [length for length in sizes.lengths if length > limit]
-    notes = [f"Lengths {left_out} are beyond the model's context of {limit}."] if left_out else []
-    return Found(rows, [Check("growth", steepest)], notes)
+    notes = [f"Lengths {left_out} exceed the model's context of {limit} and were not measured."] if left_out else []
+    return SuiteResult(rows, [Check("growth", steepest)], notes)
 
 
 def _attention(bench: Bench, decode: Decode) -> float:
-    """Seconds of a pass that attention takes at least."""
-    works = decode.works()
-    return sum(bench.measured[0].parts(bench.geometry, work)["attention"] for work in works) / len(works)
+    """Shortest possible time of attention in a pass, in seconds."""
+    passes = decode.passes()
+    return sum(bench.measured[0].floors(bench.dimensions, each)["attention"] for each in passes) / len(passes)
 
 
-def exponent(rows: list[Row]) -> float:
-    """By which power of the size a step grew at the last two sizes, attention's floor taken off."""
+def exponent(rows: list[TableRow]) -> float:
+    """Exponent p of time ~ size^p between the last two sizes, after subtracting the floor of attention."""
     (size, time), (last_size, last_time) = [
         (row["size"], row["ms a pass"] - row["attention floor, ms"]) for row in rows[-2:]
     ]

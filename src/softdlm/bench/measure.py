@@ -1,4 +1,4 @@
-"""Times, memory, and where the time goes."""
+"""Timing of calls, GPU memory, and profiles by group of kernels."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ GROUPS = {
     "routing of experts": r"^_(route|arrange|total)\b",
     "norms, rotations, activations": r"triton_|elementwise|reduce|norm|silu|::(mul|add|neg|mean|rsqrt|pow|sub|div)",
 }
-"""Kernels and operators by name, the first that fits; the rest is "other"."""
+"""Patterns of kernel and operator names; the first that matches counts, all else is "other"."""
 
 
 FULL = 16
-"""Rows that are timed at least where sizes are compared: a short decode after its compilation finds a GPU at rest."""
+"""Fewest rows to time when sizes are compared: after a compilation a short decode would meet an idle, slow GPU."""
 WARM = 2
-"""Decodes after which every pass is compiled and captured: a shape runs as it is once, then it is captured."""
+"""Decodes until every pass is compiled and captured: a shape runs uncaptured once, then it is captured."""
 
 
 @dataclass
-class Clock:
-    """Time that may be spent; what it ends stays a result."""
+class TimeBudget:
+    """Seconds that a bench may take. What was measured before they end is kept."""
 
     seconds: float
     began: float = 0.0
@@ -49,12 +49,12 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Seconds of equal calls."""
+class Timings:
+    """Seconds of repeated calls of the same function."""
 
     seconds: tuple[float, ...]
     first: float | None = None
-    """Of the call that warmed up: compilation and capture are in it."""
+    """Seconds of the warm-up call, which includes compilation and capture."""
 
     @property
     def median(self) -> float:
@@ -62,30 +62,30 @@ class Sample:
 
     @property
     def spread(self) -> float:
-        """Largest minus smallest, as a share of the median."""
+        """(largest - smallest) / median."""
         return (max(self.seconds) - min(self.seconds)) / self.median
 
 
-def sample(work: Call, device: torch.device, repeats: int, clock: Clock, warm: bool = True) -> Sample:
-    return interleave({"": work}, device, repeats, clock, warm)[""]
+def time_calls(work: Call, device: torch.device, repeats: int, budget: TimeBudget, warm: bool = True) -> Timings:
+    return interleave({"": work}, device, repeats, budget, warm)[""]
 
 
 def interleave(
-    works: Mapping[Name, Call], device: torch.device, repeats: int, clock: Clock, warm: bool = True
-) -> dict[Name, Sample]:
-    """Time several works in turn, so that a drift of the machine meets them alike; at least once each."""
-    first = {name: seconds(work, device) for name, work in works.items()} if warm else {}
-    times: dict[Name, list[float]] = {name: [] for name in works}
+    calls: Mapping[Name, Call], device: torch.device, repeats: int, budget: TimeBudget, warm: bool = True
+) -> dict[Name, Timings]:
+    """Time several functions in turn, so that a drift in the machine's speed affects all; each at least once."""
+    first = {name: seconds(work, device) for name, work in calls.items()} if warm else {}
+    times: dict[Name, list[float]] = {name: [] for name in calls}
     for number in range(repeats):
-        if number and clock.left <= 0:
+        if number and budget.left <= 0:
             break
-        for name, work in works.items():
+        for name, work in calls.items():
             times[name].append(seconds(work, device))
-    return {name: Sample(tuple(values), first.get(name)) for name, values in times.items()}
+    return {name: Timings(tuple(values), first.get(name)) for name, values in times.items()}
 
 
 def seconds(work: Call, device: torch.device) -> float:
-    """Of one call: by events on a GPU's stream, by the clock elsewhere."""
+    """Seconds of one call: from CUDA events on a GPU, from the system clock elsewhere."""
     if device.type != "cuda":
         began = time.perf_counter()
         work()
@@ -101,15 +101,16 @@ def seconds(work: Call, device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Bytes that a call took on a GPU beyond what was there."""
+    """Bytes that a call allocated on a GPU."""
 
     peak: int
+    """Most bytes in use at once, beyond those in use before."""
     largest: int
-    """Of a single allocation."""
+    """Bytes of the largest single allocation."""
 
 
 def allocations(work: Call) -> Allocation:
-    """By torch's allocator, whose record of events is the only place that knows single allocations."""
+    """Memory that a call takes, from the event history of torch's allocator, which records single allocations."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -126,8 +127,8 @@ def allocations(work: Call) -> Allocation:
 
 
 def profile(work: Call, device: torch.device) -> list[dict[str, Any]]:
-    """Share of the time of one call by group of kernels (on a CPU: of operators), the waiting last."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it tells standard error that it starts and stops
+    """Share of the time of one call by group of kernels (on a CPU: of operators); waiting is the last row."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it logs its start and stop on standard error
     from torch.profiler import ProfilerActivity
 
     for _ in range(WARM):

@@ -1,4 +1,4 @@
-"""Single passes under the clock: what soft tokens add to one, without the host's share."""
+"""Times of single captured passes: what soft tokens add to one, without the time of the host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
-from softdlm.bench.measure import WARM, Clock, Sample, seconds
+from softdlm.bench.measure import WARM, TimeBudget, Timings, seconds
 from softdlm.bench.workload import Decode, prompts
 from softdlm.decode import EngineKind, plan_decode
 from softdlm.engine.captured import Slots, borrowed_slots
@@ -18,24 +18,24 @@ WHOLE, STEP = "whole canvas", "step"
 
 
 def pass_times(
-    model: Denoiser, decodes: Mapping[str, Decode], engine: EngineKind, rounds: int, clock: Clock
-) -> dict[str, dict[str, Sample]]:
-    """By name and kind of pass, the median of each round. The decodes run in turn, so a drift meets them alike."""
+    model: Denoiser, decodes: Mapping[str, Decode], engine: EngineKind, rounds: int, budget: TimeBudget
+) -> dict[str, dict[str, Timings]]:
+    """Name -> kind of pass -> the median of each round. Decodes take turns, so a drift in speed affects all."""
     found: dict[str, dict[str, list[float]]] = {name: {} for name in decodes}
     with ExitStack() as stack:
         slots = {name: stack.enter_context(_slots(model, decode, engine)) for name, decode in decodes.items()}
         for number in range(WARM + rounds):
-            if number > WARM and clock.left <= 0:
+            if number > WARM and budget.left <= 0:
                 break
             for name, decode in decodes.items():
                 times = timed(slots[name], start(model, decode))
                 for kind, values in times.items() if number >= WARM else ():
                     found[name].setdefault(kind, []).append(statistics.median(values))
-    return {name: {kind: Sample(tuple(values)) for kind, values in kinds.items()} for name, kinds in found.items()}
+    return {name: {kind: Timings(tuple(values)) for kind, values in kinds.items()} for name, kinds in found.items()}
 
 
 def timed(slots: Slots, canvas: Canvas) -> dict[str, list[float]]:
-    """Every pass of a decode by itself. What the host reads and decides between two passes is left out."""
+    """Times of each pass of a decode, without what the host does between passes."""
     slots.admit(range(len(canvas.ids)), canvas)
     times: dict[str, list[float]] = {}
     while slots.running:

@@ -1,9 +1,10 @@
-"""The plain loop, from the published description of LLaDA's sampler: what everything here is measured against.
+"""The plain loop, the baseline of every bench: LLaDA's sampler as published.
 
-At every step the whole sequence goes through the stock class, every position through the LM head, and a softmax over
-the full vocabulary gives the probability of the best token everywhere; of the masked positions of the current block
-the surest are revealed. LLaDA's file takes the softmax in the logits' own type, Fast-dLLM's copy of it in float64:
-`precision` says which. One departure: [MASK] itself is never revealed, as nowhere here, so that tokens can be compared.
+In every pass the whole sequence goes through the stock network and every position through the LM head. A softmax over
+the full vocabulary gives the probability of each position's best token, and the most probable of the masked positions
+of the current block are revealed. LLaDA's code computes the softmax in the logits' dtype, Fast-dLLM's copy in float64;
+`precision` selects one. There is one difference: [MASK] is never revealed, as everywhere in softdlm, so that tokens can
+be compared.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from torch import Tensor
 from softdlm.models.denoiser import NetworkDenoiser
 
 
-class Plain(NamedTuple):
+class PlainDecode(NamedTuple):
     ids: list[int]
-    """The new tokens, to the end of the canvas."""
+    """The new tokens, up to the end of the canvas."""
     forwards: int
 
 
@@ -32,8 +33,8 @@ def plain_loop(
     rate: int,
     block: int | None = None,
     precision: torch.dtype | None = None,
-) -> Plain:
-    """Decode one prompt; precision None is the logits' own."""
+) -> PlainDecode:
+    """Decode one prompt; with precision None the softmax is computed in the logits' dtype."""
     ids = torch.tensor([*prompt, *[model.mask_id] * new], device=model.device)[None]
     size, forwards = block or new, 0
     for start in range(len(prompt), ids.shape[1], size):
@@ -45,13 +46,13 @@ def plain_loop(
             chosen = sure[0].masked_fill(hidden, -torch.inf).topk(min(rate, left)).indices
             ids[0, chosen] = token[0, chosen]
             forwards += 1
-    return Plain(ids[0, len(prompt) :].tolist(), forwards)
+    return PlainDecode(ids[0, len(prompt) :].tolist(), forwards)
 
 
 def _everywhere(
     model: NetworkDenoiser, ids: Int[Tensor, "1 L"], precision: torch.dtype | None
 ) -> tuple[Int[Tensor, "1 L"], Float[Tensor, "1 L"]]:
-    """The best token of every position and its probability, as one pass of the stock class gives them."""
+    """The best token of every position and its probability, from one pass of the stock network."""
     logits = model.align(model.network(input_ids=ids, use_cache=False).logits)
     odds = (logits if precision is None else logits.to(precision)).softmax(-1)
     logits[..., model.mask_id] = -torch.inf

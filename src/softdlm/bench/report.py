@@ -1,4 +1,4 @@
-"""A bench on disk: JSON with everything, Markdown to be read, a figure of how cost grows."""
+"""The files of a bench: JSON with every number, Markdown for readers, and a figure of how time grows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Status = Literal["measured", "failed", "not here", "no time"]
 
 
 @dataclass
-class Outcome:
-    """One part of one shape."""
+class SuiteOutcome:
+    """What one suite measured on one shape, as it is written to JSON."""
 
     shape: str
     part: str
+    """Name of the suite."""
     status: Status
     seconds: float = 0.0
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -32,31 +33,31 @@ class Outcome:
 
 
 def verdict_row(target: str, value: float, shape: str, device: str) -> dict[str, Any]:
-    """What was measured and, where the target speaks of this shape and device, how that compares."""
-    asked = TARGETS[target]
-    speaks = asked.speaks_of(shape, device)
+    """A measured value beside its target, and the verdict if the target applies to this shape and device."""
+    wanted = TARGETS[target]
+    applies = wanted.applies_to(shape, device)
     return {
-        "what": asked.what,
+        "what": wanted.what,
         "measured": value,
-        "unit": asked.unit,
-        "asked": str(asked) if speaks else None,
-        "verdict": asked.verdict(value) if speaks else None,
+        "unit": wanted.unit,
+        "asked": str(wanted) if applies else None,
+        "verdict": wanted.verdict(value) if applies else None,
     }
 
 
 @dataclass
-class Report:
-    """Rewritten after every part, so that a run cut off has what it measured."""
+class BenchReport:
+    """Written again after every suite, so that an interrupted run keeps what it measured."""
 
     stem: Path
     conditions: dict[str, Any]
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[SuiteOutcome] = field(default_factory=list)
 
     @property
     def markdown_file(self) -> Path:
         return self.stem.with_suffix(".md")
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SuiteOutcome) -> None:
         self.outcomes.append(outcome)
         self.write()
 
@@ -68,37 +69,37 @@ class Report:
         write_text(self.markdown_file, self.markdown() + "".join(f"\n{note}\n" for note in notes))
 
     def verdicts(self) -> list[dict[str, str]]:
-        """To be read: the value with its unit, a dash where nothing was asked of this shape on this device."""
+        """Verdicts for readers: the value with its unit, a dash where no target applies to the shape and device."""
         return [
             {"shape": each.shape, "what": row["what"], "measured": f"{_words(row['measured'])} {row['unit']}".rstrip()}
-            | legible({"asked": row["asked"], "verdict": row["verdict"]})
+            | legible({"target": row["asked"], "verdict": row["verdict"]})
             for each in self.outcomes
             for row in each.verdicts
         ]
 
     def _draw(self) -> list[str]:
-        """The figures, as lines of Markdown."""
+        """Draw the figures; returns the lines of Markdown that show them."""
         lines = []
         for outcome in self.outcomes:
             if outcome.part == "growth" and outcome.rows:
                 file = self.stem.with_name(f"{self.stem.name}-{outcome.shape}-growth.svg")
                 try:
                     growth_curves(growth_panels(outcome.rows), file, title=outcome.shape)
-                    lines.append(f"![how a step grows, {outcome.shape}]({file.name})")
+                    lines.append(f"![time of a pass against size, {outcome.shape}]({file.name})")
                 except UsageError as error:
-                    lines.append(f"The figure of {outcome.shape}'s growth was not drawn: {error}")
+                    lines.append(f"The growth figure of {outcome.shape} was not drawn: {error}")
         return lines
 
     def markdown(self) -> str:
-        told = [f"# softdlm bench, {self.conditions['date']}, {self.conditions['device']}\n"]
-        told.append(markdown([{"condition": name, "value": value} for name, value in self.conditions.items()]))
+        text = [f"# softdlm bench, {self.conditions['date']}, {self.conditions['device']}\n"]
+        text.append(markdown([{"condition": name, "value": value} for name, value in self.conditions.items()]))
         if verdicts := self.verdicts():
-            told += ["## Asked and measured\n", markdown(verdicts)]
-        told += [section(outcome) for outcome in self.outcomes]
-        return "\n".join(told)
+            text += ["## Targets and measurements\n", markdown(verdicts)]
+        text += [section(outcome) for outcome in self.outcomes]
+        return "\n".join(text)
 
 
-def section(outcome: Outcome) -> str:
+def section(outcome: SuiteOutcome) -> str:
     lines = [f"## {outcome.shape}: {outcome.part}\n"]
     if outcome.status != "measured":
         first, *trace = (outcome.error or "").splitlines()
@@ -113,7 +114,7 @@ def section(outcome: Outcome) -> str:
 
 
 def growth_panels(rows: Sequence[Mapping[str, Any]]) -> dict[str, Lines]:
-    """Step and floor by axis."""
+    """Axis -> the curves of measured time and floor against size."""
     panels: dict[str, Lines] = {}
     for axis in dict.fromkeys(row["axis"] for row in rows):
         mine = [row for row in rows if row["axis"] == axis]
@@ -125,7 +126,7 @@ def growth_panels(rows: Sequence[Mapping[str, Any]]) -> dict[str, Lines]:
 
 
 def legible(row: Mapping[str, Any]) -> dict[str, str]:
-    """Three or four digits, a dash for what there is not."""
+    """Numbers with three or four digits, a dash for None."""
     return {name: _words(value) for name, value in row.items()}
 
 
@@ -138,7 +139,7 @@ def _words(value: Any) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Six digits are more than any of this is good for."""
+    """All floats inside `value` rounded to six digits, more than the measurements are accurate to."""
     if isinstance(value, Mapping):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -147,6 +148,6 @@ def rounded(value: Any) -> Any:
 
 
 def free_stem(folder: Path, name: str) -> Path:
-    """A name that no file has yet: a run never overwrites another."""
+    """A file name that is not taken yet: a run never overwrites another."""
     numbers = [name, *(f"{name}-{number}" for number in range(2, 1000))]
     return next(folder / each for each in numbers if not (folder / f"{each}.json").exists())

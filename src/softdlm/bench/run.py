@@ -1,4 +1,4 @@
-"""All parts of all shapes, one after another."""
+"""Runs all suites of all shapes, one after another."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
 from softdlm.bench.context import Bench, NotHere
-from softdlm.bench.measure import Clock, profile
-from softdlm.bench.report import Outcome, Report, free_stem, verdict_row
-from softdlm.bench.shapes import Shape, build_model
-from softdlm.bench.suites import PARTS
+from softdlm.bench.measure import TimeBudget, profile
+from softdlm.bench.report import BenchReport, SuiteOutcome, free_stem, verdict_row
+from softdlm.bench.shapes import NetworkShape, build_model
+from softdlm.bench.suites import SUITES
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import Decode, engine_option
+from softdlm.bench.workload import Decode
+from softdlm.decode import EngineKind
 from softdlm.errors import UsageError
 from softdlm.version import __version__
 
@@ -30,7 +31,7 @@ Say = Callable[[str], None]
 
 
 def bench(
-    shapes: Sequence[Shape],
+    shapes: Sequence[NetworkShape],
     device: torch.device,
     dtype: torch.dtype,
     out: Path,
@@ -39,84 +40,88 @@ def bench(
     engine: str = "auto",
     seconds: float = 600.0,
     say: Say = lambda text: None,
-) -> Report:
-    """Measure, writing after every part; a part that fails is told and the next one goes on."""
-    check_parts(shapes, only)
-    engine_option(engine)
+) -> BenchReport:
+    """Measure and write the report after every suite. A suite that fails is reported; the others still run."""
+    check_suites(shapes, only)
+    chosen = check_engine(engine)
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
-    clock = Clock(seconds)
+    budget = TimeBudget(seconds)
     found = conditions(shapes, device, dtype, engine, seconds)
-    report = Report(free_stem(out, f"{found['date']}-bench-{slug(found['device'])}"), found)
+    report = BenchReport(free_stem(out, f"{found['date']}-bench-{slug(found['device'])}"), found)
     for shape in shapes:
-        for outcome in measure(shape, device, dtype, only, engine, clock, say):
+        for outcome in measure_shape(shape, device, dtype, only, chosen, budget, say):
             report.add(outcome)
             say(f"{outcome.shape}: {outcome.part} {outcome.status}, {outcome.seconds:.0f} s")
     return report
 
 
-def measure(
-    shape: Shape,
+def measure_shape(
+    shape: NetworkShape,
     device: torch.device,
     dtype: torch.dtype,
     only: Sequence[str],
-    engine: str,
-    clock: Clock,
+    engine: EngineKind | Literal["auto"],
+    budget: TimeBudget,
     say: Say,
-) -> Iterator[Outcome]:
-    """The outcomes of a shape. Where its network cannot be built, the one outcome is that."""
-    parts = [part for part in shape.parts if not only or part in only]
-    if not parts:
+) -> Iterator[SuiteOutcome]:
+    """The outcomes of a shape's suites; a single failed outcome if its network cannot be built."""
+    suites = [suite for suite in shape.suites if not only or suite in only]
+    if not suites:
         return
-    say(f"{shape.name}: making the network")
+    say(f"{shape.name}: building the network")
     clean(device)
     try:
         model = build_model(shape, device, dtype)
     except Exception as error:
-        yield Outcome(shape.name, "network", "failed", error=told(error))
+        yield SuiteOutcome(shape.name, "network", "failed", error=error_text(error))
         return
-    subject = Bench(shape, model, engine, clock, lambda text: say(f"{shape.name}: {text}"))
-    for part in parts:
-        if clock.left <= 0:
-            yield Outcome(shape.name, part, "no time", error=f"the {clock.seconds:g} seconds were over")
+    context = Bench(shape, model, engine, budget, lambda text: say(f"{shape.name}: {text}"))
+    for suite in suites:
+        if budget.left <= 0:
+            error = f"the time budget of {budget.seconds:g} seconds was used up"
+            yield SuiteOutcome(shape.name, suite, "no time", error=error)
             continue
-        yield carry_out(part, subject)
+        yield run_suite(suite, context)
         clean(device)
 
 
-def carry_out(part: str, subject: Bench) -> Outcome:
-    began, shape, device = time.monotonic(), subject.shape.name, subject.model.device
-    outcome = Outcome(shape, part, "measured")
-    subject.say(part)
+def run_suite(suite: str, context: Bench) -> SuiteOutcome:
+    began, shape, device = time.monotonic(), context.shape.name, context.model.device
+    outcome = SuiteOutcome(shape, suite, "measured")
+    context.say(suite)
     try:
-        found = PARTS[part](subject)
+        found = SUITES[suite](context)
         outcome.rows, outcome.notes = found.rows, found.notes
-        outcome.verdicts = [verdict_row(check.target, check.value, shape, name_of(device)) for check in found.checks]
-        outcome.profiles = profiles(subject, found.checks, outcome.verdicts)
+        outcome.verdicts = [
+            verdict_row(check.target, check.value, shape, device_name(device)) for check in found.checks
+        ]
+        outcome.profiles = profiles(context, found.checks, outcome.verdicts)
     except NotHere as reason:
         outcome.status, outcome.error = "not here", str(reason)
     except Exception as error:
-        outcome.status, outcome.error = "failed", told(error)
+        outcome.status, outcome.error = "failed", error_text(error)
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
-def profiles(subject: Bench, checks: Sequence[Check], verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the time goes in the decodes that missed their target, where there is none in the first; a few passes."""
+def profiles(context: Bench, checks: Sequence[Check], verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Profiles of a few passes of each decode that missed its target; of the first decode if no target applies."""
     seen = [(check.decode, row["verdict"]) for check, row in zip(checks, verdicts, strict=True) if check.decode]
     missed = [decode for decode, verdict in seen if verdict not in ("met", None)]
     if all(verdict is None for _, verdict in seen):
         missed = [decode for decode, _ in seen[:1]]
     short = dict.fromkeys(few_passes(decode) for decode in missed)
-    return {str(decode): profile(subject.call(decode), subject.model.device) for decode in short}
+    return {str(decode): profile(context.call(decode), context.model.device) for decode in short}
 
 
 def few_passes(decode: Decode) -> Decode:
+    """The end of a decode, short enough to profile: one block or eight passes."""
     return decode.ending(min(decode.new, decode.block or 8 * decode.rate), decode.rate)
 
 
-def told(error: Exception) -> str:
-    """The message in the first line, then the trace."""
+def error_text(error: Exception) -> str:
+    """The message in the first line, then the traceback."""
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
 
 
@@ -126,23 +131,31 @@ def clean(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def check_parts(shapes: Sequence[Shape], only: Sequence[str]) -> None:
-    known = list(dict.fromkeys(part for shape in shapes for part in shape.parts))
-    unknown = [part for part in only if part not in known]
+def check_suites(shapes: Sequence[NetworkShape], only: Sequence[str]) -> None:
+    known = list(dict.fromkeys(suite for shape in shapes for suite in shape.suites))
+    unknown = [suite for suite in only if suite not in known]
     if unknown:
-        raise UsageError(f"no part {', '.join(unknown)} here; there are {', '.join(known)}")
+        raise UsageError(f"unknown suite {', '.join(unknown)}; these shapes have {', '.join(known)}")
+
+
+def check_engine(engine: str) -> EngineKind | Literal["auto"]:
+    known = ("auto", *get_args(EngineKind))
+    for each in known:
+        if engine == each:
+            return each
+    raise UsageError(f"engine must be one of {', '.join(known)}, not {engine!r}")
 
 
 def conditions(
-    shapes: Sequence[Shape], device: torch.device, dtype: torch.dtype, engine: str, seconds: float
+    shapes: Sequence[NetworkShape], device: torch.device, dtype: torch.dtype, engine: str, seconds: float
 ) -> dict[str, Any]:
-    """Everything that a reader needs to do the same again."""
+    """Everything that is needed to repeat the bench."""
     gpu = device.type == "cuda"
     now = datetime.now().astimezone()
     return {
         "date": now.date().isoformat(),
         "began": now.time().isoformat("seconds"),
-        "device": name_of(device),
+        "device": device_name(device),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "load before": load(device),
@@ -160,7 +173,7 @@ def conditions(
 def load(device: torch.device) -> str:
     busy = os.getloadavg()[0]
     crowded = device.type == "cpu" and busy > 0.75 * (os.cpu_count() or 1)
-    return f"{busy:.2f}{' (busy: these times tell little)' if crowded else ''}"
+    return f"{busy:.2f}{' (busy: times are not reliable)' if crowded else ''}"
 
 
 def installed(package: str) -> str | None:
@@ -170,7 +183,7 @@ def installed(package: str) -> str | None:
         return None
 
 
-def name_of(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

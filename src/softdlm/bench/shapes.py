@@ -1,7 +1,7 @@
-"""What is measured: networks of the published sizes with random weights, smaller ones, and the built-in model.
+"""The networks to measure: the published sizes with random weights, small ones, and the built-in model.
 
-Speed depends on shapes, not on what was learned, so no checkpoint is needed: the weights are drawn on the device, in
-the family's own classes.
+Speed depends on tensor shapes and not on the values of the weights, so no checkpoint is needed: random weights are made
+on the device, in the family's own classes.
 """
 
 from __future__ import annotations
@@ -92,22 +92,22 @@ _TINY: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """The decodes that a shape is measured with."""
+    """Sizes of the decodes that a network is measured with."""
 
     prompt: int = 1024
     new: int = 512
     block: int = 32
     rates: tuple[int, ...] = (4, 8)
-    """Tokens a step."""
+    """Tokens committed per pass."""
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     batch_new: int = 128
-    """New tokens while the batch grows: enough blocks for an average, few enough for 64 rows."""
+    """New tokens in the batch suite: enough blocks for an average, few enough for 64 rows."""
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     candidates: tuple[int, ...] = (1, 2, 4, 8, 16)
     growth_new: int = 128
     repeats: int = 5
     items: int = 16
-    """Problems, for the built-in model."""
+    """Task items to decode with the built-in model."""
 
     def __str__(self) -> str:
         return ", ".join(
@@ -120,31 +120,33 @@ SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_
 TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
 DENSE = ("ceilings", "identical", "memory", "feedback", "whole", "caches", "refresh", "batches", "growth")
 MIXTURE = ("ceilings", "identical", "feedback", "whole", "growth")
-"""Without caches: what a pass of block-causal attention sees depends on its block, which floors do not count yet."""
+"""Suites of a mixture of experts. Without caches: floors do not model block-causal attention yet."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A network to measure, and what of it."""
+class NetworkShape:
+    """A network to measure, and the suites to run on it."""
 
     name: str
     config: Mapping[str, Any] | None
-    """As in a checkpoint's config.json; None is the built-in model."""
+    """The content of a config.json; None means the built-in model."""
     sizes: Sizes = Sizes()
-    parts: tuple[str, ...] = DENSE
+    suites: tuple[str, ...] = DENSE
     tiny: str = "tiny-llada"
-    """A small network of the same family."""
+    """Name of a small network of the same family, for the suite `identical`."""
 
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, NetworkShape] = {
     shape.name: shape
     for shape in (
-        Shape("llada-8b", LLADA_8B),
-        Shape("dream-7b", DREAM_7B, parts=tuple(part for part in DENSE if part != "batches"), tiny="tiny-dream"),
-        Shape("llada2-mini", LLADA2_MINI, parts=MIXTURE, tiny="tiny-llada2"),
-        Shape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "problems", "growth")),
+        NetworkShape("llada-8b", LLADA_8B),
+        NetworkShape(
+            "dream-7b", DREAM_7B, suites=tuple(suite for suite in DENSE if suite != "batches"), tiny="tiny-dream"
+        ),
+        NetworkShape("llada2-mini", LLADA2_MINI, suites=MIXTURE, tiny="tiny-llada2"),
+        NetworkShape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "problems", "growth")),
         *(
-            Shape(name, config, TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
+            NetworkShape(name, config, TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
             for name, config in _TINY.items()
         ),
     )
@@ -152,14 +154,14 @@ SHAPES: dict[str, Shape] = {
 GPU_SHAPES = ("llada-8b", "dream-7b", "llada2-mini")
 
 
-def find_shape(name: str) -> Shape:
+def find_shape(name: str) -> NetworkShape:
     if name not in SHAPES:
         raise UsageError(f"unknown shape {name!r}; known are {', '.join(SHAPES)}")
     return SHAPES[name]
 
 
-def build_model(shape: Shape, device: torch.device, dtype: torch.dtype) -> NetworkDenoiser:
-    """The shape's network on the device; random weights are the same at every call."""
+def build_model(shape: NetworkShape, device: torch.device, dtype: torch.dtype) -> NetworkDenoiser:
+    """The network on the device. Random weights are the same at every call."""
     if shape.config is None:
         return load("builtin", device=device, dtype=dtype)  # type: ignore[return-value]
     family = find_family(shape.config, Path(shape.name))

@@ -1,4 +1,4 @@
-"""The parts of a bench: each measures one thing by itself, so that one that fails leaves the others alone."""
+"""The suites of a bench. They are independent, so a failure in one does not affect the others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import partial
 import torch
 
 from softdlm.bench.builtin_tasks import problems
-from softdlm.bench.context import Bench, Found, NotHere, Row
+from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow, pass_row
 from softdlm.bench.growth import growth
-from softdlm.bench.measure import FULL, Sample, allocations, interleave, sample
+from softdlm.bench.measure import FULL, Timings, allocations, interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import SHAPES, build_model
@@ -21,45 +21,45 @@ from softdlm.bench.workload import Decode, prompts
 from softdlm.models.denoiser import NetworkDenoiser
 
 ROUNDS = 3
-"""Times as many repeats where two methods are compared whose difference is small."""
+"""Factor on the number of repeats where two methods differ by little."""
 
 
-def ceilings(bench: Bench) -> Found:
-    """The device's rates, and the floors that follow from them."""
+def ceilings(bench: Bench) -> SuiteResult:
+    """The device's highest rates, and the floors that follow from them."""
     (found, rows), decode = bench.measured, bench.decode
     cached = replace(decode, block=bench.sizes.block, cache="dual")
-    for name, work in {"whole canvas": decode.works()[0], "dual-cache step": cached.works()[1]}.items():
-        parts = found.parts(bench.geometry, work)
+    for name, work in {"whole canvas": decode.passes()[0], "dual-cache step": cached.passes()[1]}.items():
+        parts = found.floors(bench.dimensions, work)
         split = ", ".join(f"{part} {1e3 * value:.3g}" for part, value in parts.items())
-        bound = found.bound(bench.geometry, work)
+        bound = found.bound(bench.dimensions, work)
         rows = [*rows, {"ceiling": f"floor of a pass: {name} ({bound}: {split})", "ms": 1e3 * sum(parts.values())}]
     note = (
-        "A floor is the sum over matrix products, attention and LM head, each the longer of its operations at the best "
-        "rate above and its bytes (weights, keys and values, each read once) at the copy's bandwidth."
+        "A floor is the sum over matrix products, attention and LM head, each the longer of its operations at the "
+        "best rate above and its bytes (weights, keys and values, each read once) at the copy's bandwidth."
     )
-    return Found(rows, notes=[note])
+    return SuiteResult(rows, notes=[note])
 
 
-def identical(bench: Bench) -> Found:
-    """A small network of the family in float32: our tokens are the plain loop's."""
+def identical(bench: Bench) -> SuiteResult:
+    """Whether a small float32 network of the family gives the same tokens as the plain loop."""
     small = build_model(SHAPES[bench.shape.tiny], bench.model.device, torch.float32)
     batch, rate = 8, bench.sizes.rates[0]
     ours = [answer.canvas_ids for answer in Decode(24, 32, rate, batch=batch).run(small, bench.engine)]
     theirs = [plain_loop(small, each, 32, rate, precision=torch.float64) for each in prompts(small, batch, 24)]
     same = sum(mine == other.ids for mine, other in zip(ours, theirs, strict=True))
     row = {"tokens a step": rate, "decodes": batch, "identical": same}
-    return Found([row], [Check("identical", 100 * same / batch)])
+    return SuiteResult([row], [Check("identical", 100 * same / batch)])
 
 
-def memory(bench: Bench) -> Found:
-    """What the allocator gave out beyond weights, keys and values, one row, soft tokens on."""
+def memory(bench: Bench) -> SuiteResult:
+    """Memory allocated beyond weights, keys and values, for one row with soft tokens."""
     if bench.model.device.type != "cuda":
-        raise NotHere("only a GPU's allocator keeps a record")
-    table = bench.sizes.new * bench.geometry.vocabulary * 4
+        raise NotHere("memory is measured on a GPU only")
+    table = bench.sizes.new * bench.dimensions.vocabulary * 4
     whole = replace(bench.decode, method="slerp").ending(bench.sizes.new, bench.sizes.new // 8)
     rows = []
     for decode in (whole, replace(whole, block=bench.sizes.block, cache="dual", rate=bench.sizes.rates[0])):
-        kept = bench.geometry.memory_bytes(1, decode.length) if decode.cache else 0
+        kept = bench.dimensions.memory_bytes(1, decode.length) if decode.cache else 0
         taken = allocations(partial(decode.run, fresh(bench.model), bench.engine))
         rows.append(
             {
@@ -72,11 +72,11 @@ def memory(bench: Bench) -> Found:
         )
     own = [row["largest allocation, MiB"] for row in rows]
     beyond = max(row["beyond them, GiB"] for row in rows)
-    return Found(rows, [Check("memory", beyond), Check("allocation", max(own) * 2**20 / table)])
+    return SuiteResult(rows, [Check("memory", beyond), Check("allocation", max(own) * 2**20 / table)])
 
 
 def fresh(model: NetworkDenoiser) -> NetworkDenoiser:
-    """The same network in a denoiser that keeps nothing of earlier decodes."""
+    """The same network in a new denoiser, without buffers and graphs of earlier decodes."""
     return type(model)(
         model.network,
         attention=model.attention,
@@ -87,13 +87,13 @@ def fresh(model: NetworkDenoiser) -> NetworkDenoiser:
     )
 
 
-def feedback(bench: Bench) -> Found:
-    """What soft tokens cost: SLERP and vanilla in turn, compared round by round."""
+def feedback(bench: Bench) -> SuiteResult:
+    """What soft tokens cost: SLERP and vanilla take turns and are compared round by round."""
     return _by_decodes(bench) if bench.model.device.type == "cpu" else _by_passes(bench)
 
 
-def _by_passes(bench: Bench) -> Found:
-    """Captured passes alone: the host does the same for both methods, and not always equally fast."""
+def _by_passes(bench: Bench) -> SuiteResult:
+    """Compare captured passes only: the host does the same for both methods, but its times vary."""
     engine = "compiled" if bench.engine == "compiled" else "static"
     size, rates = bench.sizes.block, bench.sizes.rates
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
@@ -105,7 +105,7 @@ def _by_passes(bench: Bench) -> Found:
     for target, (cache, kind, decode) in kinds.items():
         bench.say(f"passes of {decode}, vanilla and SLERP in turn")
         methods = {name: replace(decode, method=name) for name in ("vanilla", "slerp")}
-        times = pass_times(bench.model, methods, engine, ROUNDS * bench.sizes.repeats, bench.clock)
+        times = pass_times(bench.model, methods, engine, ROUNDS * bench.sizes.repeats, bench.budget)
         rows += [
             {"method": name, "cache": cache, "pass": each, "ms a pass": 1e3 * spent.median}
             | {"spread, %": 100 * spent.spread, "rounds": len(spent.seconds)}
@@ -113,84 +113,75 @@ def _by_passes(bench: Bench) -> Found:
             for each, spent in found.items()
         ]
         checks.append(Check(target, _more(times["vanilla"][kind].seconds, times["slerp"][kind].seconds)))
-    return Found(rows, checks, ["Captured passes by the device's own clock, the median of each round of a decode."])
+    return SuiteResult(rows, checks, ["Captured passes timed by CUDA events; each round is the median over a decode."])
 
 
-def _by_decodes(bench: Bench) -> Found:
+def _by_decodes(bench: Bench) -> SuiteResult:
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
     methods = {name: replace(whole, method=name) for name in ("vanilla", "slerp")}
     bench.say("whole canvas, vanilla and SLERP in turn")
     calls = {name: bench.call(decode) for name, decode in methods.items()}
-    times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.clock)
+    times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.budget)
     rows = [{"method": name, "decode": "no cache"} | bench.row(methods[name], times[name]) for name in methods]
     checks = [Check("feedback", _more(times["vanilla"].seconds, times["slerp"].seconds))]
     if bench.model.blocks_from_zero:
-        return Found(rows, checks)
+        return SuiteResult(rows, checks)
     steps = cached_steps(bench, {name: replace(bench.decode, cache="dual", method=name) for name in methods})
     rows += [{"method": name, "decode": "dual-cache step"} | row for name, (row, _) in steps.items()]
-    return Found(rows, [*checks, Check("feedback cached", _more(steps["vanilla"][1], steps["slerp"][1]))])
+    return SuiteResult(rows, [*checks, Check("feedback cached", _more(steps["vanilla"][1], steps["slerp"][1]))])
 
 
 def _more(vanilla: Sequence[float], slerp: Sequence[float]) -> float:
-    """Per cent, the median over rounds: a drift of the clock meets both of a round alike."""
+    """How much longer SLERP takes, in %: the median over rounds, because a drift in speed affects both of a round."""
     return 100 * (statistics.median(b / a for a, b in zip(vanilla, slerp, strict=True)) - 1)
 
 
-def cached_steps(bench: Bench, decodes: Mapping[str, Decode]) -> dict[str, tuple[Row, list[float]]]:
-    """A pass that is no refresh, from two decodes of one block that differ in the number of passes only.
+def cached_steps(bench: Bench, decodes: Mapping[str, Decode]) -> dict[str, tuple[TableRow, list[float]]]:
+    """Time of a pass between refreshes, from two decodes of one block that differ only in the number of passes.
 
-    The row of each, and the seconds of a pass in each round.
+    For each decode: its table row, and the seconds of a pass in each round.
     """
     block = bench.sizes.block
     ends = {name: replace(decode, block=block) for name, decode in decodes.items()}
     pairs = {name: (each.ending(block, 1), each.ending(block, bench.sizes.rates[-1])) for name, each in ends.items()}
     bench.say(f"steps of {', '.join(str(slow) for slow, _ in pairs.values())}")
     calls = {(name, n): bench.call(decode) for name, pair in pairs.items() for n, decode in enumerate(pair)}
-    times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.clock)
+    times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.budget)
     return {name: _cached_step(bench, *pair, times[name, 0], times[name, 1]) for name, pair in pairs.items()}
 
 
-def _cached_step(bench: Bench, slow: Decode, quick: Decode, longer: Sample, shorter: Sample) -> tuple[Row, list[float]]:
-    more = len(slow.works()) - len(quick.works())
+def _cached_step(
+    bench: Bench, slow: Decode, quick: Decode, longer: Timings, shorter: Timings
+) -> tuple[TableRow, list[float]]:
+    more = len(slow.passes()) - len(quick.passes())
     steps = [(a - b) / more for a, b in zip(longer.seconds, shorter.seconds, strict=True)]
-    floor = bench.floor(slow, skip=1) / (len(slow.works()) - 1)
-    step = statistics.median(steps)
-    row: Row = {
-        "tokens/s": None,
-        "passes": more,
-        "ms a pass": 1e3 * step,
-        "floor, ms": 1e3 * floor,
-        "x floor": step / floor,
-        "spread, %": 100 * longer.spread,
-        "runs": len(longer.seconds),
-        "first run, s": longer.first,
-    }
-    return row, steps
+    floor = bench.floor(slow, skip=1) / (len(slow.passes()) - 1)
+    return pass_row(more, statistics.median(steps), floor, longer), steps
 
 
-def whole(bench: Bench) -> Found:
-    """The whole canvas at every pass, beside the plain loop on the same network."""
+def whole(bench: Bench) -> SuiteResult:
+    """Decoding that computes the whole canvas in every pass, compared with the plain loop on the same network."""
     decode, device = bench.decode, bench.model.device
     (prompt,) = prompts(bench.model, 1, decode.prompt)
     times = {"ours": bench.time(decode, 2)}
-    plain_loop(bench.model, prompt, decode.new, decode.new, precision=torch.float64)  # one pass, to wake it up
+    plain_loop(bench.model, prompt, decode.new, decode.new, precision=torch.float64)  # one pass as a warm-up
     for name, precision in {"plain loop": None, "plain loop, float64 softmax": torch.float64}.items():
         bench.say(name)
         loop = partial(plain_loop, bench.model, prompt, decode.new, decode.rate, precision=precision)
-        times[name] = sample(loop, device, 1, bench.clock, warm=False)
-    rows: list[Row] = [{"loop": name} | bench.row(decode, each) for name, each in times.items()]
+        times[name] = time_calls(loop, device, 1, bench.budget, warm=False)
+    rows: list[TableRow] = [{"loop": name} | bench.row(decode, each) for name, each in times.items()]
     ours = rows[0]
     checks = [
         Check("whole floor", ours["x floor"], decode),
         Check("whole gain", ours["tokens/s"] / rows[1]["tokens/s"]),
     ]
-    if bench.geometry.routed:
+    if bench.dimensions.routed:
         checks.append(Check("whole step", ours["ms a pass"], decode))
-    return Found(rows, checks)
+    return SuiteResult(rows, checks)
 
 
-def caches(bench: Bench) -> Found:
-    """Whole decodes with a cache, and the steps between refreshes by themselves."""
+def caches(bench: Bench) -> SuiteResult:
+    """Whole decodes with a cache, and single passes between refreshes."""
     second = bench.sizes.rates[1]
     dual = replace(bench.decode, block=bench.sizes.block, cache="dual")
     decodes = {
@@ -205,12 +196,12 @@ def caches(bench: Bench) -> Found:
         rows.append({"cache": decode.cache, "tokens a step": decode.rate, "method": decode.method} | row)
         checks += [Check(target, row["tokens/s"], decode)] if target else []
     ((step, _),) = cached_steps(bench, {"": dual}).values()
-    rows.append({"cache": "dual", "tokens a step": "a step between refreshes", "method": "vanilla"} | step)
-    return Found(rows, [Check("cached floor", step["x floor"], dual), *checks])
+    rows.append({"cache": "dual", "tokens a step": "a pass between refreshes", "method": "vanilla"} | step)
+    return SuiteResult(rows, [Check("cached floor", step["x floor"], dual), *checks])
 
 
-def refresh(bench: Bench) -> Found:
-    """Larger blocks refresh less often, and a step computes more; a block may also begin with what changed only."""
+def refresh(bench: Bench) -> SuiteResult:
+    """Fewer full passes: larger blocks, or `renew`, where only every n-th block starts with the whole canvas."""
     size, new, rates = bench.sizes.block, bench.sizes.new, bench.sizes.rates
     larger = [(size * times, 1) for times in (1, 2, 4, 8) if size * times <= new]
     rarer = [(size, renew) for renew in dict.fromkeys((2, 4, new // size)) if size * renew <= new]
@@ -219,18 +210,18 @@ def refresh(bench: Bench) -> Found:
     rows = []
     for cache, block, renew, rate in wanted:
         decode = replace(bench.decode, rate=rate, block=block, cache=cache, renew=renew)
-        once = block * renew >= new  # its whole pass comes again, and is captured, in the second run
+        once = block * renew >= new  # its one full pass is captured in the second run
         row = bench.row(decode, bench.time(decode, 3 if once else 1))
         rows.append({"cache": cache, "block": block, "renew": renew, "tokens a step": rate} | row)
     note = (
-        "renew: everything is computed at the start of every so many blocks; the last value is once a decode, and "
-        "its spread holds a capture. What either costs in accuracy is in docs/caches.md, not here."
+        "renew = n: the whole canvas is computed at the start of every n-th block only. The largest n is once per "
+        "decode; its spread includes a capture. docs/caches.md has what this costs in accuracy."
     )
-    return Found(rows, notes=[note])
+    return SuiteResult(rows, notes=[note])
 
 
-def batches(bench: Bench) -> Found:
-    """Many rows with the dual cache: refreshes come near the compute floor, steps leave the memory floor."""
+def batches(bench: Bench) -> SuiteResult:
+    """The dual cache in batches: with more rows, passes go from memory-bound to compute-bound."""
     rows, worst = [], None
     for batch in bench.sizes.batches:
         new = bench.sizes.batch_new
@@ -239,10 +230,10 @@ def batches(bench: Bench) -> Found:
         rows.append({"batch": batch} | bench.row(decode, bench.time(decode, repeats)))
         if worst is None or rows[-1]["x floor"] > worst.value:
             worst = Check("batches", rows[-1]["x floor"], decode)
-    return Found(rows, [worst] if worst else [])
+    return SuiteResult(rows, [worst] if worst else [])
 
 
-PARTS: dict[str, Callable[[Bench], Found]] = {
+SUITES: dict[str, Callable[[Bench], SuiteResult]] = {
     part.__name__: part
     for part in (ceilings, identical, memory, feedback, whole, caches, refresh, batches, problems, growth)
 }

@@ -1,4 +1,4 @@
-"""What was asked for, as values: a number, which side of it is good, and of which network and machine it speaks."""
+"""Speed and memory targets: a number, whether more or less is better, and for which networks and machines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Target:
     at_least: bool = False
     shapes: tuple[str, ...] = ("llada-8b",)
     machine: str = ""
-    """Part of the device's name, where the number is one machine's; ratios hold for any GPU."""
+    """Part of the device's name if the target is for one machine; ratios apply to any GPU."""
 
-    def speaks_of(self, shape: str, device: str) -> bool:
+    def applies_to(self, shape: str, device: str) -> bool:
         return shape in self.shapes and device != "cpu" and self.machine in device
 
     def verdict(self, value: float) -> str:
-        """A quotient where the limit is not zero, so that a reader sees how far it is."""
+        """ "met", or by how many per cent of the limit it was missed."""
         short = self.limit - value if self.at_least else value - self.limit
         return "met" if short <= 0 else f"missed by {100 * short / self.limit:.3g} %"
 
@@ -57,7 +57,7 @@ TARGETS = {
     "batches": Target("dual cache in batches, the worst of them", 1.35, "x the floor", shapes=BOTH),
     "memory": Target("memory beyond weights, keys and values, one row", 1, "GiB", shapes=BOTH),
     "allocation": Target(
-        "largest single allocation in a float32 table of open rows x vocabulary", 0.99, "of it", shapes=BOTH
+        "largest single allocation, relative to a float32 table of open rows x vocabulary", 0.99, "of it", shapes=BOTH
     ),
     "growth": Target(
         "steepest growth of a step, attention aside, over the last doubling (1 is linear)",
@@ -69,9 +69,10 @@ TARGETS = {
 
 
 class Check(NamedTuple):
-    """A measured value that a target may speak of."""
+    """A measured value to compare with a target."""
 
     target: str
+    """Key of TARGETS."""
     value: float
     decode: Decode | None = None
-    """What to profile where the target is missed."""
+    """The decode to profile if the target is missed."""

@@ -11,7 +11,7 @@ import typer
 
 def train(
     out: Annotated[Path, typer.Option(help="Folder for the checkpoint, its card and the metrics; new or empty.")],
-    recipe: Annotated[str, typer.Option(help="builtin (a GPU, minutes) or toy (two CPU cores, a minute).")] = "builtin",
+    recipe: Annotated[str, typer.Option(help="builtin (a GPU, 5 minutes) or toy (a CPU, 1 to 3 minutes).")] = "builtin",
     seed: Annotated[int | None, typer.Option(help="Of weights, data and masks.")] = None,
     steps: Annotated[int | None, typer.Option(help="Length of the schedule.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Choose the steps so that training takes this long.")] = None,

@@ -1,9 +1,9 @@
-"""Fused steps of a decode for GPUs: the vocabulary reduction, the soft embedding, and parts of networks.
+"""GPU kernels: the vocabulary reduction, soft tokens, and parts of the networks.
 
-Each stands beside the torch code that it must equal: `vocabulary` beside `predict.reduce_logits`, `soft` beside the
-rules of `feedback`, `router` and `experts` (models/mixture.py), `thin` and `attend` (models/thin.py) beside layers of
-transformers. Those modules say when a fused step applies, this one whether it is wanted and which there is.
-Triton is imported when a GPU first asks for it, not before.
+Each must equal torch code elsewhere: `vocabulary` equals `predict.reduce_logits`, `soft` the rules of `feedback`;
+`router` and `experts` (used by models/moe.py), `few_rows` and `split_kv_attention` (used by models/narrow_layers.py)
+equal layers of transformers. The callers decide when a kernel applies; this module says whether kernels are switched
+on and which are installed. Triton is imported when the first kernel runs on a GPU, not before.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from softdlm.kernels.vocabulary import Special, reduce_tiled
 from softdlm.types import Prediction
 
 SWITCH = "SOFTDLM_KERNELS"
-"""Environment variable: "auto" (the default) or "off", to compare with or to rule out the kernels."""
+"""Environment variable: "auto" (the default), or "off" to run plain torch instead of the kernels."""
 
 
 def wanted(device: torch.device) -> bool:
-    """Fused steps are for CUDA. A CPU keeps to plain torch, whose bits do not depend on the batch."""
+    """Whether to use kernels: on CUDA unless switched off. On a CPU plain torch gives equal bits in every batch."""
     value = os.environ.get(SWITCH, "auto")
     if value not in ("auto", "off"):
         raise UsageError(f"{SWITCH} must be auto or off, not {value!r}")
@@ -38,7 +38,7 @@ def has_triton() -> bool:
 
 
 def reduce_greedy(logits: Float[Tensor, "N V"], special: Special, k: int) -> Prediction:
-    """The greedy reduction for a GPU: Triton's where it is installed, else tiles in torch."""
+    """The greedy vocabulary reduction on a GPU: with Triton if it is installed, else tile by tile in torch."""
     if not has_triton():
         return reduce_tiled(logits, special, k)
     from softdlm.kernels.vocabulary_triton import reduce_triton

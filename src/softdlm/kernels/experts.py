@@ -1,10 +1,10 @@
-"""A mixture of experts without a sort and without copies of its tokens: four Triton kernels a layer.
+"""A mixture of experts in four Triton kernels per layer, without sorting or copying tokens.
 
-`_arrange` brings the choices of one expert together, `_gate_up` multiplies every token by the gate and up weights of
-its experts, reading it where it lies, `_down` writes each choice's weighted result to its place, and `_total` adds them
-up. Every weight is read once where an expert has no more tokens than a tile, so that the time is that of reading the
-chosen experts. transformers' own path sorts, gathers, activates, weighs and scatters in kernels of their own, and its
-product groups bfloat16 only.
+A *choice* is a pair (token, chosen expert). `_arrange` groups the choices by expert. `_gate_up` multiplies each token,
+read in place, by the gate and up weights of its experts. `_down` writes the weighted result of each choice, and
+`_total` adds those of each token. An expert with no more tokens than a tile has its weights read once, so the time is
+that of reading the chosen experts. transformers sorts, gathers, activates, weighs and scatters in separate kernels,
+and its grouped product is for bfloat16 only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch import Tensor, library
 from softdlm.kernels.tiles import LEAST, Tiles, jit, padded, side
 
 TILES = Tiles(outputs=128, inputs=64)
-"""Measured by benchmarks/layers.py and, for other choices, once (dev/LOG.md)."""
+"""The fastest tile sizes measured (benchmarks/layers.py; others in dev/LOG.md)."""
 MOST = 64
-"""Choices of a tile at most."""
+"""Most choices per tile."""
 CHUNK = 1024
-"""Choices that a program of `_arrange` looks at together."""
+"""Choices that a program of `_arrange` reads at once."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def fits(dtype: torch.dtype, *sides: int) -> bool:
-    """Whether weights of this type and these sizes can be cut into tiles."""
+    """Whether weights of this dtype and these sizes divide into tiles."""
     return dtype in DTYPES and all(side(LEAST, each) == LEAST for each in sides)
 
 
@@ -42,7 +42,7 @@ def mix(
     hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"],
     gate_up: Float[Tensor, "E M2 D"], down: Float[Tensor, "E D M"],
 ) -> Float[Tensor, "N D"]:  # fmt: skip
-    """The weighted sum of what each chosen expert makes of its token."""
+    """For each token, the weighted sum of the outputs of its chosen experts."""
     return mix_with(TILES, tile_rows(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
 
 
@@ -52,7 +52,7 @@ def _(hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tenso
 
 
 def tile_rows(choices: int, experts: int) -> int:
-    """A tile holds what an expert gets when all get as much, or a little more."""
+    """Choices per tile: an expert's share if all experts are chosen equally often, rounded up to a power of two."""
     return min(padded(-(-choices // experts)), MOST)
 
 
@@ -81,7 +81,7 @@ def mix_with(
 
 
 def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "S"], Int[Tensor, "E1"]]:
-    """The numbers of all choices expert by expert, each in order, and where each expert's begin."""
+    """Indices of the choices, grouped by expert and in order within each, and the start of each group."""
     order = ids.new_empty(ids.numel(), dtype=torch.int32)
     offsets = ids.new_empty(experts + 1, dtype=torch.int32)
     _arrange[(experts,)](ids.contiguous(), ids.numel(), order, offsets, CHUNK=CHUNK, num_warps=4)
@@ -91,7 +91,7 @@ def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "S"], In
 @jit
 @no_type_check
 def _arrange(ids, choices, order, offsets, CHUNK: tl.constexpr):
-    """A counting sort, one program an expert: those of lower experts are counted, its own are numbered behind them."""
+    """Counting sort with one program per expert: it counts the choices of lower experts and puts its own after them."""
     expert = tl.program_id(0)
     lane = tl.arange(0, CHUNK)
     lower = tl.zeros([CHUNK], tl.int32)
@@ -112,7 +112,7 @@ def _arrange(ids, choices, order, offsets, CHUNK: tl.constexpr):
 @jit
 @no_type_check
 def _find(offsets, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr):
-    """Of the program's tile: expert, first choice, and the end of the expert's; behind the last tile, an empty one."""
+    """The expert of this program's tile, its first choice and the end of the expert's choices; empty after the last."""
     tile = tl.program_id(1)
     number = tl.arange(0, EVERY)
     here = number < EXPERTS

@@ -1,10 +1,10 @@
-"""A layer of few rows in five kernels: what a cached step spends its time on is reading weights, keys and values.
+"""A decoder layer for few rows in five kernels. A cached pass spends its time on reading weights, keys and values.
 
-`project` multiplies, rotates, and writes keys and values to where they are kept; attend.py shares the keys of a head
-out among programs, the last of which puts their parts together; `add` multiplies and adds to the rows; `gate`
-multiplies by gate and up, and activates. A norm is in two halves: whoever writes rows also writes them times its gain,
-with the sums of their squares, and whoever multiplies those divides the products in the end. The same work takes some
-fifteen kernels one by one, most of them so short that their launches count. Nothing depends on the order in which
+`project` computes queries, keys and values, rotates them, and stores keys and values in the KV memory. Attention is
+split_kv_attention.py. `add` multiplies and adds the residual. `gate` multiplies by the gate and up weights and
+activates. A norm is split in two: the kernel that writes rows also writes them multiplied by the norm's gain, with sums
+of their squares; the kernel that multiplies those rows divides its products by the root mean square. The unfused layer
+takes about fifteen kernels, most so short that launching them dominates. Results do not depend on the order in which
 programs run.
 """
 
@@ -22,27 +22,27 @@ from torch import Tensor
 from softdlm.kernels.tiles import LEAST, Tiles, after, jit, overlap
 
 PROJECT, GATE, ADD = Tiles(inputs=64, stages=5), Tiles(), Tiles(stages=8)
-"""For LLaDA-8B's sizes on an H200; benchmarks/layers.py measures the choices."""
+"""Tile sizes for LLaDA-8B on an H200, measured by benchmarks/layers.py."""
 MOST = 64
-"""Rows at most: with more of them products are no longer a matter of reading."""
+"""Most rows: with more, products are no longer bound by reading the weights."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What a layer works on, ready for its next norm."""
+class ScaledRows:
+    """The rows of a layer, prepared for the norm that follows."""
 
     x: Float[Tensor, "M D"]
     scaled: Float[Tensor, "M D"]
-    """Times the norm's gain."""
+    """`x` times the gain of the norm."""
     squares: Float[Tensor, "parts M"]
-    """Their sum, over the columns, is the sum of a row's squares."""
+    """Partial sums of squares: summed over `parts` they give each row's sum of squares."""
     epsilon: float
 
     @staticmethod
-    def like(x: Float[Tensor, "M D"], norm: Norm, outputs: int) -> Rows:
+    def like(x: Float[Tensor, "M D"], norm: Norm, outputs: int) -> ScaledRows:
         parts = x.shape[1] // outputs
         squares = x.new_empty(parts, len(x), dtype=torch.float32)
-        return Rows(torch.empty_like(x), torch.empty_like(x), squares, norm.epsilon)
+        return ScaledRows(torch.empty_like(x), torch.empty_like(x), squares, norm.epsilon)
 
 
 class Norm(NamedTuple):
@@ -50,10 +50,10 @@ class Norm(NamedTuple):
     epsilon: float
 
 
-def prepare(x: Float[Tensor, "M D"], norm: Norm) -> Rows:
-    """Rows that come from elsewhere."""
+def prepare(x: Float[Tensor, "M D"], norm: Norm) -> ScaledRows:
+    """Scale rows that no kernel of this module has written."""
     launch = Tiles().launch(x, len(x), x.shape[1], LEAST)
-    made = Rows.like(x, norm, launch["OUTPUTS"])
+    made = ScaledRows.like(x, norm, launch["OUTPUTS"])
     _prepare[(len(made.squares),)](
         x, norm.gain, made.scaled, made.squares, len(x), x.shape[1], OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"],
         **overlap(x),
@@ -62,7 +62,7 @@ def prepare(x: Float[Tensor, "M D"], norm: Norm) -> Rows:
 
 
 def project(
-    rows: Rows,
+    rows: ScaledRows,
     weight: Float[Tensor, "N D"],
     bias: Float[Tensor, "N"] | None,
     turn: tuple[Float[Tensor, "B Q d"], Float[Tensor, "B Q d"]],
@@ -72,7 +72,7 @@ def project(
     written: Bool[Tensor, "B Q"],
     tiles: Tiles = PROJECT,
 ) -> Float[Tensor, "M heads d"]:
-    """The queries; keys and values of the written rows go to their columns. A tile is half a head."""
+    """Returns the queries and stores keys and values of the `written` rows at their columns. A tile is half a head."""
     kv, length, head = keys.shape[1:]
     heads, x = len(weight) // head - 2 * kv, rows.scaled
     queries = x.new_empty(len(x), heads, head)
@@ -87,10 +87,12 @@ def project(
     return queries
 
 
-def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: Norm, tiles: Tiles = ADD) -> Rows:
-    """x times the weights, added to the rows; ready for this norm."""
+def add(
+    x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: ScaledRows, norm: Norm, tiles: Tiles = ADD
+) -> ScaledRows:
+    """`to` plus x times the weights, prepared for `norm`."""
     launch = tiles.launch(x, len(x), len(weight), x.shape[1])
-    made = Rows.like(to.x, norm, launch["OUTPUTS"])
+    made = ScaledRows.like(to.x, norm, launch["OUTPUTS"])
     _add[(len(made.squares),)](
         x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1], **launch,
         **overlap(x),
@@ -98,8 +100,8 @@ def add(x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: Rows, norm: N
     return made
 
 
-def gate(rows: Rows, weight: Float[Tensor, "N D"], tiles: Tiles = GATE) -> Float[Tensor, "M H"]:
-    """silu of the normed rows times the first half of the weights, times them times the second."""
+def gate(rows: ScaledRows, weight: Float[Tensor, "N D"], tiles: Tiles = GATE) -> Float[Tensor, "M H"]:
+    """silu(x G) * (x U) for the normed rows x; G and U are the two halves of the weights."""
     x, width = rows.scaled, len(weight) // 2
     made = x.new_empty(len(x), width)
     launch = tiles.launch(x, len(x), width, x.shape[1], 2)
@@ -124,7 +126,7 @@ def _prepare(x, gain, scaled, squares, rows, width, OUTPUTS: tl.constexpr, ROWS:
 @jit
 @no_type_check
 def _ready(value, gain, scaled, squares, row, real, output, rows, width):
-    """Write rows times the next norm's gain, and what this tile has of their squares."""
+    """Store the rows times the next norm's gain, and this tile's part of their sums of squares."""
     wide = value.to(tl.float32)
     times = wide * tl.load(gain + output).to(tl.float32)[:, None]
     place = row[None, :] * width + output[:, None]
@@ -137,7 +139,7 @@ def _ready(value, gain, scaled, squares, row, real, output, rows, width):
 def _pair(
     x, squares, epsilon, weight, row, rows, output, gap, PARTS: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr
 ):
-    """Normed rows times two tiles of outputs a gap apart, [OUTPUTS, ROWS]."""
+    """Normed rows times two tiles of weights that lie `gap` outputs apart; each result is [OUTPUTS, ROWS]."""
     real = row < rows
     column = tl.arange(0, INPUTS)
     x = x + row[None, :] * WIDTH + column[:, None]

@@ -1,4 +1,4 @@
-"""Which experts a token goes to: Glm4Moe's router (DeepSeek-V3's) in two Triton kernels."""
+"""Routing of tokens to experts: the router of Glm4Moe (and DeepSeek-V3) in two Triton kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, library
 from softdlm.kernels.tiles import Tiles, jit, padded
 
 TILES, MOST = Tiles(inputs=64), 64
-"""Of the router's product, and rows of a tile at most."""
+"""Tile sizes of the router's product, and most rows per tile."""
 
 
 @library.custom_op(
@@ -26,7 +26,7 @@ def route(
     hidden: Float[Tensor, "N D"], weight: Float[Tensor, "E D"], bias: Float[Tensor, "E"], groups: int, chosen: int,
     k: int, normed: bool, factor: float,
 ) -> tuple[Float[Tensor, "N E"], Float[Tensor, "N k"], Int[Tensor, "N k"]]:  # fmt: skip
-    """Logits, weights and numbers of each token's experts: the k best of its best groups by score and bias."""
+    """Logits, and weights and ids of each token's k best experts by score plus bias, within its best groups."""
     logits, weights, ids = _routed(hidden, weight, k)
     rows, (experts, width) = len(hidden), weight.shape
     if rows:
@@ -61,7 +61,7 @@ def _score(
     hidden, weight, logits, rows, WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """The router's product in float32, on tensor cores by threefold TF32, which keeps its precision."""
+    """The router's product. On bfloat16 inputs it uses three TF32 products, which keep float32 precision."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     real = row < rows
     expert = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)

@@ -1,6 +1,7 @@
-"""Soft tokens of a plane rule, written straight into the next pass's input: no [N, k, D] tensor on the way.
+"""Soft tokens of an interpolating rule (arc.py), written into the next pass's input without an [N, k, D] tensor.
 
-One program per position of the canvas; those not chosen leave at once, so nothing is counted or packed on the host.
+There is one program per position of the canvas. Positions that are not chosen return at once, so the host counts and
+packs nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def write_soft(
     chosen: Bool[Tensor, "B L"],
     embeds: Float[Tensor, "B L D"],
 ) -> None:
-    """`rule` (a PlaneRule) at the chosen positions of `embeds`, in place; `feedback` has the same in torch."""
+    """Apply `rule` (a PlaneRule) at the chosen positions of `embeds`, in place; feedback.py does the same in torch."""
     width = embeds.shape[-1]
     rows = embeds.view(-1, width)
     _soft[(chosen.numel(),)](
@@ -43,7 +44,7 @@ def write_soft(
 
 @cache
 def compiled(weights: FunctionType) -> Any:
-    """The same source with Triton's functions in place of torch's."""
+    """The rule's weight formula from arc.py, compiled with Triton's functions in place of torch's."""
     constant = tl.constexpr(arc.DEGENERATE)
     names = {"tl": tl, "where": _where, "cos": _cos, "sin": _sin, "sqrt": _sqrt, "DEGENERATE": constant}
     copy = FunctionType(weights.__code__, names, weights.__name__)
@@ -93,7 +94,7 @@ def _norm(x):
 @jit
 @no_type_check
 def _angle(sine, cosine):
-    """arc.angle_of: the arc tangent by its series, after two halvings of the angle."""
+    """`arc.angle_of`: the series of the arc tangent, after halving the angle twice."""
     half = sine / (1 + tl.abs(cosine))
     x = half / (1 + tl.sqrt(1 + half * half))
     t = x * x

@@ -1,4 +1,4 @@
-"""Attention of few rows over many keys, which programs share out among themselves."""
+"""Attention of few rows over many keys. The keys of a head are split among programs; the last one combines them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from softdlm.kernels.tiles import after, jit, overlap, padded
 
 PROGRAMS = 128
-"""Programs of an attention, about one for each multiprocessor (132 on an H200)."""
+"""Programs to aim for, about one per multiprocessor (132 on an H200)."""
 KEYS = 128
-"""Keys of a tile."""
+"""Keys per tile."""
 
 
 def attend(
@@ -25,7 +25,7 @@ def attend(
     scale: float,
     count: Int[Tensor, "N"],
 ) -> Float[Tensor, "M D"]:
-    """Every row sees every key. `count` is zero before and after."""
+    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after."""
     batch, kv, length, head = keys.shape
     rows, heads, _ = queries.shape
     each = rows // batch
@@ -86,7 +86,7 @@ def _attend(
     tl.store(partial + mine.to(tl.int64) * HEAD + grid, mean)
     tl.store(sums + mine * 2 + row, top)
     tl.store(sums + mine * 2 + ROWS + row, total)
-    tl.debug_barrier()  # all that this program wrote comes before its count
+    tl.debug_barrier()  # the stores above must be visible before the count
     if tl.atomic_add(count + which, 1, sem="acq_rel") == PARTS - 1:
         tl.store(count + which, 0)
         top = tl.full([ROWS], -float("inf"), tl.float32)

@@ -1,4 +1,4 @@
-"""What the products among the kernels share: the sides of their tiles, and how one follows on another."""
+"""What the matrix-product kernels share: tile sizes, and overlapping launches."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-jit: Any = triton.jit  # what a launch takes is more than its type says
+jit: Any = triton.jit  # typed Any: a launch accepts options that its type does not declare
 LEAST = 16
-"""The narrowest side of a tile that a product takes."""
+"""Shortest side of a tile that tl.dot accepts."""
 SPARE = 27 * 1024
-"""Bytes of a multiprocessor's own memory that tiles leave free: of an H200's 227 KiB they take 200 at most."""
+"""Bytes of shared memory that tiles leave free: on an H200 they use at most 200 of 227 KiB."""
 OVERLAP = True
-"""Whether a kernel may be launched while the one before it ends; benchmarks/layers.py measures both."""
+"""Whether a kernel may start while the previous one ends; benchmarks/layers.py measures both."""
 
 
 def padded(rows: int) -> int:
-    """A side that holds so many rows."""
+    """The shortest side that holds this many rows: a power of two, at least LEAST."""
     return max(1 << (rows - 1).bit_length(), LEAST)
 
 
 def side(most: int, size: int) -> int:
-    """The widest side of which `size` is a whole number."""
+    """The longest side, at most `most`, that divides `size`."""
     return min(most, size & -size)
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a product is laid out on a GPU: outputs and inputs of a tile of weights, and the tiles under way at once."""
+    """Layout of a product on a GPU: outputs and inputs per tile of weights, pipeline stages, warps."""
 
     outputs: int = 64
     inputs: int = 128
@@ -40,7 +40,7 @@ class Tiles:
     warps: int = 4
 
     def launch(self, x: Tensor, rows: int, outputs: int, inputs: int, matrices: int = 1) -> dict[str, Any]:
-        """Options for so many rows of x and matrices of outputs x inputs: these tiles, or as much as finds room."""
+        """Launch options for `rows` rows of x and `matrices` matrices, with smaller tiles if shared memory is short."""
         outputs, inputs, rows = side(self.outputs, outputs), side(self.inputs, inputs), padded(rows)
         column, free = (outputs * matrices + rows) * x.element_size(), room(x.device)
         while 2 * column * inputs > free and inputs > LEAST:
@@ -51,14 +51,14 @@ class Tiles:
 
 @cache
 def room(device: torch.device) -> int:
-    """Bytes that tiles may take; the interpreter's are an H200's."""
+    """Bytes of shared memory for tiles; in Triton's interpreter, those of an H200."""
     if device.type != "cuda":
         return 200 * 1024
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin - SPARE
 
 
 def overlap(x: Tensor) -> dict[str, Any]:
-    """Options of a launch that begins with `after`: programmatic dependent launch, where the GPU can."""
+    """Launch options of a kernel that begins with `after`: programmatic dependent launch if the GPU supports it."""
     able = OVERLAP and x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
     return {"OVERLAP": True, "launch_pdl": True} if able else {"OVERLAP": False}
 
@@ -66,7 +66,7 @@ def overlap(x: Tensor) -> dict[str, Any]:
 @jit
 @no_type_check
 def after(OVERLAP: tl.constexpr):
-    """Wait for the kernel before this one, and let the next one be launched."""
+    """Wait for the previous kernel, then allow the next one to be launched."""
     if OVERLAP:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()

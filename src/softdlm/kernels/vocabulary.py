@@ -1,18 +1,19 @@
-"""The greedy vocabulary reduction, tile by tile: one reading of the logits, no copy of them in float32.
+"""The greedy vocabulary reduction, tile by tile: logits are read once and never copied to float32 as a whole.
 
-Columns fall into two kinds. *Special* ones ([MASK], forbidden ids, ids that come last) are few and count in some views
-only, so they are left out of the scan and looked up by id at the end. All others, the *ordinary* ones, count in every
-view, so one scan of them serves both feedback and ranking (see predict).
+There are two kinds of columns. *Special* ones ([MASK], forbidden ids, ids that come last) are few and do not count for
+both feedback and ranking (see predict): the scan skips them, and they are looked up by id at the end. *Ordinary* ones,
+all others, count for both, so one scan serves both.
 
-A scan keeps of each tile its k best columns and, of the rest, two sums relative to a reference r that is at least as
-large as every rest logit x:  rest = sum e^(x-r)  and  slope = sum e^(x-r) (x-r).  The best column of all is then never
-inside a sum, so its log-probability is -log1p(others) without cancellation.
+For each tile the scan keeps its k best columns and, over the remaining logits x, two sums relative to a reference r
+that is at least as large as any x:  rest = sum e^(x-r)  and  slope = sum e^(x-r) (x-r).  The best column is therefore
+never part of a sum, so its log-probability is -log1p(others), without cancellation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,25 +24,25 @@ from softdlm.types import Prediction
 MAX_CANDIDATES = 16
 TILE = 8192
 HIGHEST = 80.0
-"""Cap of a [MASK] logit above the best token's, as in predict: e^80 is a finite float32."""
+"""Most by which a [MASK] logit may exceed the best token's, as in predict: e^80 is finite in float32."""
 NOTHING = -120.0
-"""e^-120 is 0 in float32: stands for -inf where -inf would meet a 0."""
+"""Takes the place of -inf where -inf times 0 would give NaN: e^-120 is 0 in float32."""
 
 
 @dataclass(frozen=True)
 class Special:
-    """The columns that do not count in every view, by ascending id, without repeats."""
+    """The special columns, by ascending id and without repeats."""
 
     ids: Int[Tensor, "S"]
     ranked: Bool[Tensor, "S"]
-    """Stays in the normaliser of the ranking: [MASK], unless the user held it back."""
+    """Whether the id counts in the normaliser of the ranking: [MASK], unless it is forbidden or comes last."""
     candidate: Bool[Tensor, "S"]
-    """May be predicted and fed back, but leaves the ranking: the ids that come last."""
+    """Whether the id may be predicted and fed back although it is not ranked: the ids that come last."""
 
     @staticmethod
     @cache
     def of(mask_id: int, forbid: tuple[int, ...], last: tuple[int, ...], device: torch.device) -> Special:
-        """Made once per policy and device: a copy to a GPU waits, and may not happen inside a captured graph."""
+        """The special columns of a token policy, made once per device: a copy to a GPU would break a captured graph."""
         ids = sorted({mask_id, *forbid, *last})
         ranked = [token == mask_id and token not in (*forbid, *last) for token in ids]
         candidate = [token in last and token not in (mask_id, *forbid) for token in ids]
@@ -52,9 +53,8 @@ class Special:
         )
 
 
-@dataclass(frozen=True)
-class Scan:
-    """What is kept of the ordinary columns, per row and part of the vocabulary (P parts, C columns of each)."""
+class Scan(NamedTuple):
+    """Result of the scan over ordinary columns, per row and part of the vocabulary: P parts, C columns kept in each."""
 
     values: Float[Tensor, "N P C"]
     ids: Int[Tensor, "N P C"]
@@ -64,7 +64,7 @@ class Scan:
 
 
 def reduce_tiled(logits: Float[Tensor, "N V"], special: Special, k: int, tile: int = TILE) -> Prediction:
-    """The greedy `predict.reduce_logits` in torch, with memory for one tile of the vocabulary."""
+    """The greedy case of `predict.reduce_logits` in torch; extra memory is that of one tile."""
     return finish(scan(logits, special, k, tile), logits, special, k)
 
 
@@ -91,7 +91,7 @@ def _scan_tile(
 
 
 def finish(scan: Scan, logits: Float[Tensor, "N V"], special: Special, k: int) -> Prediction:
-    """The parts put together, the special columns looked up, the views of predict worked out."""
+    """Combine the parts, look up the special columns, and compute the Prediction."""
     values = torch.cat([scan.values.flatten(1), logits[:, special.ids].float()], 1)
     ids = torch.cat([scan.ids.flatten(1), special.ids.expand(len(logits), -1)], 1)
     ordinary = torch.arange(values.shape[1], device=values.device) < values.shape[1] - len(special.ids)
@@ -117,7 +117,7 @@ def _with(ordinary: Bool[Tensor, "M"], special: Bool[Tensor, "S"]) -> Bool[Tenso
 def _best(
     values: Float[Tensor, "N M"], ids: Int[Tensor, "N M"], wanted: Bool[Tensor, "M"], k: int
 ) -> tuple[Int[Tensor, "N K"], Float[Tensor, "N K"]]:
-    """The k best wanted columns, equals by id. Of columns at -inf there is nothing to tell: they repeat the best id."""
+    """The k best wanted columns, ties by id. Columns at -inf are no candidates: the best id stands in for them."""
     by_id = ids.argsort(dim=1, stable=True)
     left = values.masked_fill(~wanted, float("-inf")).gather(1, by_id)
     top = left.sort(dim=1, descending=True, stable=True)
@@ -132,7 +132,7 @@ def _ranking(
     ordinary: Bool[Tensor, "M"],
     ranked: Bool[Tensor, "M"],
 ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"], Float[Tensor, "N"]]:
-    """predict's ranking view, from sums that leave the best column out."""
+    """Log-confidence, entropy and 1 - margin as in predict, from sums without the best column."""
     first = _best(values, ids, ordinary, 1)
     best = first[1][:, 0]
     is_best = ordinary & (values == best[:, None]) & (ids == first[0])
@@ -148,7 +148,7 @@ def _ranking(
 
 
 def _normaliser(scan: Scan, values: Float[Tensor, "N M"]) -> Float[Tensor, "N"]:
-    """Of the full vocabulary, special columns included."""
+    """Log-normaliser over the full vocabulary, special columns included."""
     best = values.amax(1)
     scale, _ = _relative(scan.reference, best)
     return best + (_relative(values, best)[0].sum(1) + (scale * scan.rest).sum(1)).log()
@@ -157,6 +157,6 @@ def _normaliser(scan: Scan, values: Float[Tensor, "N M"]) -> Float[Tensor, "N"]:
 def _relative(
     values: Float[Tensor, "N M"], reference: Float[Tensor, "N"]
 ) -> tuple[Float[Tensor, "N M"], Float[Tensor, "N M"]]:
-    """e^(x-r) and x-r, the latter kept where the products of the two stay finite."""
+    """e^(x-r) and x-r, with x-r clamped so that their product stays finite."""
     relative = (values - reference[:, None]).clamp(NOTHING, HIGHEST)
     return relative.exp(), relative

@@ -1,9 +1,9 @@
-"""`vocabulary` as two Triton kernels: scan the ordinary columns, then put the parts of each row together.
+"""`vocabulary` as two Triton kernels: scan the ordinary columns, then combine the parts of each row.
 
-The scan reads logits in their own type and once. A row may be shared by several programs, each with a run of tiles,
-because a single prompt has fewer open positions than a GPU has multiprocessors. A program keeps the best columns in a
-small unordered list; a tile touches the list only if its maximum beats the least of it, which after the first few
-tiles is rare, so that most tiles cost one maximum and one exponential per logit.
+The scan reads logits once, in their own dtype. Several programs may share a row, each with a run of tiles, because one
+prompt has fewer open positions than a GPU has multiprocessors. A program keeps the best columns in a small unordered
+list. A tile changes the list only if its maximum exceeds the list's minimum, which is rare after the first few tiles,
+so most tiles cost one maximum and one exponential per logit.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ _HIGHEST = tl.constexpr(vocabulary.HIGHEST)
 _NOTHING = tl.constexpr(vocabulary.NOTHING)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
 _LOG2_E = tl.constexpr(math.log2(math.e))
-"""exp2 is one instruction of a GPU, exp takes four."""
+"""exp(x) = exp2(x log2 e): exp2 is one GPU instruction, exp takes four."""
 _RUN = tl.constexpr(8)
-"""Neighbouring columns that one thread holds: 16 bytes of bfloat16."""
+"""Adjacent columns per thread: 16 bytes in bfloat16."""
 _NO_ID = tl.constexpr(2**30)
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the scan is laid out on a GPU (benchmarks/kernels.py measures the choices)."""
+    """Layout of the scan on a GPU; benchmarks/kernels.py measures alternatives."""
 
     tile: int = 1024
     warps: int = 2
     programs: int = 528
-    """Programs wanted at least, four for each of the 132 multiprocessors of an H100 or H200."""
+    """Fewest programs to aim for: four per multiprocessor, of which an H100 or H200 has 132."""
 
     def parts(self, rows: int, columns: int) -> tuple[int, int]:
-        """Into how many parts a row is cut, and the tiles of each."""
+        """Number of parts that a row is split into, and tiles per part."""
         tiles = math.ceil(columns / self.tile)
         each = math.ceil(tiles / min(tiles, math.ceil(self.programs / max(rows, 1))))
         return math.ceil(tiles / each), each
 
 
 def reduce_triton(logits: Float[Tensor, "N V"], special: Special, k: int, tuning: Tuning = Tuning()) -> Prediction:
-    """The greedy `predict.reduce_logits` on a GPU, without a wait and with shapes that depend on its input's only."""
+    """The greedy case of `predict.reduce_logits` on a GPU: never synchronises, shapes depend on input shapes only."""
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     return finish(scan(logits, special, k, tuning), logits, special, k)
 
@@ -66,7 +66,7 @@ def scan(logits: Float[Tensor, "N V"], special: Special, k: int, tuning: Tuning 
     )
     if rows:
         _scan[(rows, parts)](
-            logits, logits.stride(0), columns, special.ids, len(special.ids), *_tensors(found), tiles,
+            logits, logits.stride(0), columns, special.ids, len(special.ids), *found, tiles,
             KEEP=keep, SLOTS=triton.next_power_of_2(keep), TILE=tuning.tile, num_warps=tuning.warps,
         )  # fmt: skip
     return found
@@ -82,15 +82,11 @@ def finish(scan: Scan, logits: Float[Tensor, "N V"], special: Special, k: int) -
     if rows:
         _finish[(rows,)](
             logits, logits.stride(0), special.ids, special.ranked, special.candidate, len(special.ids),
-            *_tensors(scan), parts, token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs,
+            *scan, parts, token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs,
             K=k, KEEP=keep, PARTS=triton.next_power_of_2(parts),
             ENTRIES=triton.next_power_of_2(parts * keep + len(special.ids)), num_warps=4,
         )  # fmt: skip
     return Prediction(token, log_confidence, entropy, one_minus_margin, topk_ids, topk_probs)
-
-
-def _tensors(scan: Scan) -> tuple[Tensor, ...]:
-    return scan.values, scan.ids, scan.reference, scan.rest, scan.slope
 
 
 @jit(do_not_specialize=["specials", "tiles"])
@@ -119,7 +115,7 @@ def _scan(
     dropped, dropped_slope = tl.zeros([], tl.float32), tl.zeros([], tl.float32)
     cursor = tl.zeros([], tl.int32)
     hole = _special(special, specials, cursor)
-    while hole < first:  # not needed, but quicker than looking for these in the first tile
+    while hole < first:  # not required, but faster than searching the first tile for these
         cursor += 1
         hole = _special(special, specials, cursor)
 
@@ -127,7 +123,7 @@ def _scan(
     for start in range(first, last, TILE):
         x = raw.to(tl.float32)
         following = start + TILE + lane
-        raw = tl.load(line + following, mask=following < last, other=-float("inf"))  # asked for early, used next
+        raw = tl.load(line + following, mask=following < last, other=-float("inf"))  # prefetched for the next round
         while hole < start + TILE:
             x = _remove(x, hole - start, run, step)
             cursor += 1
@@ -169,7 +165,7 @@ def _scan(
 @no_type_check
 def _finish(
     logits, stride, special, ranked, candidate, specials, values, ids, references, rests, slopes, parts,
-    token_out, log_confidence_out, entropy_out, doubt_out, topk_ids, topk_probs,
+    token_out, log_confidence_out, entropy_out, one_minus_margin_out, topk_ids, topk_probs,
     K: tl.constexpr, KEEP: tl.constexpr, PARTS: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -207,7 +203,7 @@ def _finish(
     log_total = _log1p(others)
     entropy = tl.maximum(log_total + surprise / (1 + others), 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(entropy_out + row, entropy)
-    tl.store(doubt_out + row, (others + tl.exp(second - best)) / (1 + others))
+    tl.store(one_minus_margin_out + row, (others + tl.exp(second - best)) / (1 + others))
 
     left = ordinary | is_candidate
     top, token = _first(x, id, left)
@@ -224,14 +220,14 @@ def _finish(
 @jit
 @no_type_check
 def _special(special, specials, cursor):
-    """The id under the cursor; behind the last one, an id that no column has."""
+    """The special id at the cursor; after the last one, an id that no column has."""
     return tl.load(special + cursor, mask=cursor < specials, other=_NO_ID).to(tl.int32)
 
 
 @jit
 @no_type_check
 def _remove(x, place, run, step):
-    """The tile without the column at `place`."""
+    """The tile with the column at `place` set to -inf."""
     at_run = run == place // _RUN * _RUN
     at_step = step == place % _RUN
     return tl.where(at_run[:, None] & at_step[None, :], -float("inf"), x)
@@ -240,7 +236,7 @@ def _remove(x, place, run, step):
 @jit
 @no_type_check
 def _first(x, id, wanted):
-    """The best wanted column and, among equals, the lowest id."""
+    """The value and id of the best wanted column; ties go to the lowest id."""
     top = tl.max(tl.where(wanted, x, -float("inf")), 0)
     return top, tl.min(tl.where(wanted & (x == top), id, _NO_ID), 0)
 
@@ -248,7 +244,7 @@ def _first(x, id, wanted):
 @jit
 @no_type_check
 def _relative(x, reference, CAP: tl.constexpr = False):
-    """e^(x-r) and x-r, the latter kept where the products of the two stay finite; only [MASK] may exceed r."""
+    """e^(x-r) and x-r, with x-r clamped so that their product stays finite; only [MASK] may exceed r (CAP)."""
     relative = tl.maximum(x - reference, _NOTHING, propagate_nan=tl.PropagateNan.ALL)
     if CAP:
         relative = tl.minimum(relative, _HIGHEST, propagate_nan=tl.PropagateNan.ALL)
@@ -258,7 +254,7 @@ def _relative(x, reference, CAP: tl.constexpr = False):
 @jit
 @no_type_check
 def _log1p(x):
-    """2 artanh(x / (2 + x)) as a series below 1: a GPU's quick logarithm is coarse near 1, where confidences lie."""
+    """log(1 + x), below 1 by the series of 2 artanh(x / (2 + x)): the GPU's fast logarithm is inaccurate near 1."""
     s = x / (2 + x)
     t = s * s
     series = 1 + t * (1 / 3 + t * (1 / 5 + t * (1 / 7 + t * (1 / 9 + t * (1 / 11 + t * (1 / 13 + t / 15))))))

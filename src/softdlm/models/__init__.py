@@ -1,1 +1,1 @@
-"""One file per family; nothing outside this folder knows how a family differs from another."""
+"""Model families and their loader. How one family differs from another is known only inside this folder."""

@@ -1,4 +1,4 @@
-"""Attention of stock networks: who sees whom is ours to say."""
+"""Attention of stock transformers networks under our own masks instead of the causal one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ATTENTION = "softdlm"
-"""transformers' name for scaled dot-product attention with our patterns and no others."""
-SHARING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""All but cuDNN's."""
+"""Name under which transformers finds our attention: scaled dot-product, with the masks that we pass and no others."""
+SPLIT_KV_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Backends that split the keys among multiprocessors: all but cuDNN's."""
 TILE, PROCESSORS = 64, 128
-"""Queries that a kernel takes at once, and about the number of a GPU's multiprocessors (132 on an H200)."""
+"""Queries in a kernel's tile, and about the number of multiprocessors of a GPU (132 on an H200)."""
 
 
-def both_ways() -> dict[str, Any]:
-    """The configuration that takes the causal mask off a stock network, and every other that it would make.
+def bidirectional() -> dict[str, Any]:
+    """Configuration that removes the causal mask of a stock network, and any other mask it would build.
 
-    Attention of a name for which transformers knows no masks gets the pattern that it is given, or none. Left to itself
-    it may make one of ones under the capture of a CUDA graph (5.17 does), with which a whole pass of LLaDA-8B's shape
-    took 107 ms on an H200 instead of 46.
+    transformers builds no mask for an attention name that it does not know: the network gets our mask or none. Under
+    its own names, 5.17 builds a mask of ones while a CUDA graph is captured; a whole pass of LLaDA-8B's shape then took
+    107 ms on an H200 instead of 46.
     """
     from transformers import AttentionInterface
 
@@ -33,15 +33,15 @@ def both_ways() -> dict[str, Any]:
 def attend(
     module: Any, query: Float[Tensor, "B heads Q d"], key: Float[Tensor, "B kv K d"], *rest: Any, **named: Any
 ) -> Any:
-    """transformers' scaled dot-product attention; of few queries by kernels that share the keys out.
+    """transformers' scaled dot-product attention; with few queries, only kernels that split the keys are allowed.
 
-    cuDNN's, which torch prefers on recent GPUs, presumably gives each head and tile of queries to one multiprocessor:
-    for a block of 32 over 1,536 keys, bfloat16, 32 heads of an H200, it took 24 us where flash attention took 19, but
-    55 against 80 for eight rows and 66 against 127 for a whole canvas (one run, without a result file).
+    torch prefers cuDNN's kernel on recent GPUs, which presumably gives each head and tile of queries to one
+    multiprocessor. On an H200 (bfloat16, 32 heads, 1,536 keys) it took 24 us for a block of 32 where flash attention
+    took 19, but 55 against 80 for eight rows and 66 against 127 for a whole canvas (one run, without a result file).
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     batch, heads, queries, _ = query.shape
     few = query.is_cuda and batch * heads * -(-queries // TILE) < PROCESSORS
-    with sdpa_kernel(SHARING) if few else nullcontext():
+    with sdpa_kernel(SPLIT_KV_BACKENDS) if few else nullcontext():
         return sdpa_attention_forward(module, query, key, *rest, **named)

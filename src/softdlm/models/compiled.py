@@ -1,7 +1,7 @@
-"""A stock network whose layers run compiled: one compilation for all layers, per shape.
+"""A stock network with compiled layers: one compilation per shape serves all layers.
 
-Compiling a layer instead of the whole body takes seconds instead of a minute, because layers of equal shape share it.
-For that they must look alike: the number by which a layer finds its keys and values is taken out of the compiled part.
+Compiling a layer takes seconds where the whole network takes a minute, because layers of equal shape share the result.
+To share it they must look the same, so the index by which a layer finds its keys and values stays outside.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from softdlm.models.fused_linear import join
 
 Kind = TypeVar("Kind", bound=nn.Module)
 SHAPES = 256
-"""Compilations of a function that are kept; torch's own limit is 8, after which it would stop compiling."""
+"""Most compilations kept per function. torch's own limit is 8, after which it would stop compiling."""
 
 
 def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., Any]:
-    """Compiled once per shape; `compiler` are options of torch.compile."""
+    """A function that torch compiles once per shape; `compiler` holds options of torch.compile."""
     compiled = torch.compile(work, dynamic=False, **compiler)
 
     def run(*arguments: Any, **named: Any) -> Any:
@@ -34,31 +34,28 @@ def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., An
 
 
 class CompiledLayer(nn.Module):
-    """A decoder layer of transformers, the weights shared with it."""
+    """A compiled decoder layer; it shares its weights with the layer of transformers that it was made from."""
 
     def __init__(self, layer: Any, index: int, **compiler: Any) -> None:
         super().__init__()
         alike = twin(layer)
-        alike.self_attn = twin(layer.self_attn)
+        alike.self_attn = joined_twin(layer.self_attn)
         alike.self_attn.layer_idx = 0
-        join(alike.self_attn)
         if hasattr(alike, "mlp"):
-            alike.mlp = twin(alike.mlp)
-            join(alike.mlp)
-        if hasattr(alike, "mlp") and hasattr(alike.mlp, "shared_experts"):
-            alike.mlp.shared_experts = twin(alike.mlp.shared_experts)
-            join(alike.mlp.shared_experts)
+            alike.mlp = joined_twin(alike.mlp)
+            if hasattr(alike.mlp, "shared_experts"):
+                alike.mlp.shared_experts = joined_twin(alike.mlp.shared_experts)
         self.index, self.run, self.narrow = index, compile_fixed(alike, **compiler), narrowed(alike)
 
-    def forward(self, hidden_states: Tensor, past_key_values: Any = None, **sight: Any) -> Any:
+    def forward(self, hidden_states: Tensor, past_key_values: Any = None, **inputs: Any) -> Any:
         kept = None if past_key_values is None else past_key_values.layers[self.index]
-        if self.narrow and self.narrow.fits(hidden_states, kept, sight["attention_mask"]):
-            return self.narrow(hidden_states, kept, sight["position_embeddings"])
-        return self.run(hidden_states, past_key_values=kept, **sight)
+        if self.narrow and self.narrow.fits(hidden_states, kept, inputs["attention_mask"]):
+            return self.narrow(hidden_states, kept, inputs["position_embeddings"])
+        return self.run(hidden_states, past_key_values=kept, **inputs)
 
 
 def narrowed(layer: Any) -> Any:
-    """The layer for few rows, where kernels are wanted and on the kind of GPU that they were measured on; else None."""
+    """The layer on the kernels for few rows, or None where they are switched off or the GPU is older than Hopper."""
     device = layer.input_layernorm.weight.device
     if not (kernels.wanted(device) and kernels.has_triton() and torch.cuda.get_device_capability(device) >= (9, 0)):
         return None
@@ -68,7 +65,7 @@ def narrowed(layer: Any) -> Any:
 
 
 def compiled_body(body: Any, **compiler: Any) -> Any:
-    """The network without its head, as it is but for its layers; `compiler` are options of torch.compile."""
+    """The network without its head, with compiled layers; `compiler` holds options of torch.compile."""
     other = twin(body)
     layers = [CompiledLayer(layer, n, **compiler) for n, layer in enumerate(body.layers)]
     for layer, following in pairwise(layers):
@@ -79,7 +76,14 @@ def compiled_body(body: Any, **compiler: Any) -> Any:
 
 
 def twin(module: Kind) -> Kind:
-    """The same parameters and submodules, in a module of its own."""
+    """A shallow copy: a new module with the same parameters and submodules."""
     other = copy.copy(module)
     other._modules = dict(module._modules)
+    return other
+
+
+def joined_twin(module: Kind) -> Kind:
+    """A shallow copy whose linear maps of one input are fused."""
+    other = twin(module)
+    join(other)
     return other

@@ -1,4 +1,4 @@
-"""The Denoiser: all that the rest of the code knows of a model."""
+"""The Denoiser: the only view of a model that the rest of the code has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Attention = Literal["auto", "full", "block-causal"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model came from, for the record."""
+    """Where a model came from; written into traces and results."""
 
     name: str
     family: str
@@ -61,13 +61,13 @@ class OwnSettings:
 class Denoiser:
     """Embeddings in, aligned predictions out: the row at position j predicts the token at position j.
 
-    A subclass supplies `hidden` and `head`. The two are apart so that only requested rows pay for the vocabulary.
+    A subclass supplies `hidden` and `head`. They are separate so that only requested rows go through the LM head.
     """
 
     blocks_from_zero = False
-    """Blocks count from the row's position 0, prompt included (LLaDA-2), not from the first open position."""
+    """Whether blocks start at position 0, prompt included (LLaDA-2), instead of at the first open position."""
     first_open = 0
-    """The first position with a prediction of its own: each comes from the state so many places earlier (Dream: 1)."""
+    """The first position that can be predicted. Dream predicts position j from the state at j - 1, so there it is 1."""
     own = OwnSettings()
     """The checkpoint's own settings: they fill what a Decoding leaves out."""
 
@@ -100,7 +100,7 @@ class Denoiser:
 
     @property
     def sync_free(self) -> bool:
-        """Whether `hidden` and `head` never ask a GPU for a value, so that a pass can be captured (static.py)."""
+        """Whether `hidden` and `head` never synchronise with a GPU: only then a pass can be captured (engine/)."""
         return False
 
     def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
@@ -114,15 +114,15 @@ class Denoiser:
         position_ids: Int[Tensor, "B L"] | None = None,
         block_length: int | None = None,
     ) -> Float[Tensor, "B L H"]:
-        """Aligned states before the LM head. `block_length` asks for block-causal attention where it exists."""
+        """Aligned states before the LM head; with `block_length`, under block-causal attention."""
         raise TypeError(f"{type(self).__name__} must define hidden()")
 
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         raise TypeError(f"{type(self).__name__} must define head()")
 
     def memory(self, batch: int, length: int) -> KVMemory:
-        """Room for the keys and values of a batch, for those that keep them (cache.py)."""
-        raise UsageError(f"{self.source.name} keeps no keys and values: leave cache out")
+        """Empty key and value tensors for a batch. Only models that can use a KV cache (cache.py) define this."""
+        raise UsageError(f"{self.source.name} has no KV cache: leave cache out")
 
     def hidden_in(
         self,
@@ -134,14 +134,14 @@ class Denoiser:
         position_ids: Int[Tensor, "G K"],
         block_length: int | None = None,
     ) -> Float[Tensor, "G Q H"]:
-        """`hidden` of the window's positions alone, which see what `memory` holds of the other keys, and are kept."""
-        raise TypeError(f"{type(self).__name__} must define hidden_in(), having defined memory()")
+        """`hidden` for the window's positions. Reads other keys and values from `memory`, stores new ones in it."""
+        raise TypeError(f"{type(self).__name__} defines memory(), so it must define hidden_in() too")
 
     def compiled(self, **compiler: Any) -> Denoiser:
-        raise UsageError(f"{self.source.name} has no layers to compile: take another engine")
+        raise UsageError(f"{self.source.name} has no layers to compile: use another engine than 'compiled'")
 
     def attention_block(self, block_length: int | None) -> int | None:
-        """The block of the attention pattern when decoding in blocks of `block_length`; None is full attention."""
+        """Block length of block-causal attention when decoding in blocks of `block_length`; None is full attention."""
         return None
 
     @torch.no_grad()
@@ -154,7 +154,7 @@ class Denoiser:
         position_ids: Int[Tensor, "B L"] | None = None,
         block_length: int | None = None,
     ) -> Float[Tensor, "B L V"]:
-        """Aligned logits over the full vocabulary, for analyses and tests; decoding never makes them."""
+        """Aligned logits over the full vocabulary, for analyses and tests. Decoding never materialises them."""
         if (ids is None) == (embeds is None):
             raise UsageError("logits() takes exactly one of ids and embeds")
         inputs = self.embed(ids.to(self.device)) if ids is not None else embeds
@@ -169,7 +169,7 @@ class Denoiser:
 
 
 class NetworkDenoiser(Denoiser):
-    """A stock transformers network run without its causal mask."""
+    """A stock transformers network without its causal mask."""
 
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
         self.network: Any = network.eval().requires_grad_(False)
@@ -230,7 +230,7 @@ class NetworkDenoiser(Denoiser):
         return self.align(states)
 
     def compiled(self, **compiler: Any) -> NetworkDenoiser:
-        """The same model, its layers compiled once per shape; `compiler` are options of torch.compile."""
+        """The same model with layers that are compiled once per shape; `compiler` holds options of torch.compile."""
         from softdlm.models.compiled import compiled_body
 
         other = copy(self)
@@ -251,20 +251,20 @@ def attention_pattern(
     block_length: int | None,
     queries: Int[Tensor, "B Q"] | None = None,
 ) -> Bool[Tensor, "B 1 Q L"] | None:
-    """Who sees whom: [b, 0, i, j] is True where query i sees key j. None is everybody sees everybody.
+    """Attention mask: [b, 0, i, j] is True where query i sees key j. None means full attention.
 
-    `queries` are the places among the keys that ask, all of them where it is None. Each position sees itself
-    whatever else is hidden, so that padding never makes a row without keys (NaN).
+    `queries` are indices into the keys; None means that every key is a query. Each position sees itself even where all
+    else is hidden, so that padding never leaves a query without keys, which would give NaN.
     """
     if real is None and block_length is None:
         return None
     keys = torch.arange(positions.shape[1], device=positions.device)
-    asking = keys.expand_as(positions) if queries is None else queries
-    seen = torch.ones(*asking.shape, len(keys), dtype=torch.bool, device=positions.device)
+    places = keys.expand_as(positions) if queries is None else queries
+    seen = torch.ones(*places.shape, len(keys), dtype=torch.bool, device=positions.device)
     if real is not None:
         seen &= real[:, None, :]
     if block_length is not None:
         block = positions // block_length
-        seen &= block[:, None, :] <= block.gather(1, asking)[:, :, None]
-    seen |= keys == asking[:, :, None]
+        seen &= block[:, None, :] <= block.gather(1, places)[:, :, None]
+    seen |= keys == places[:, :, None]
     return seen[:, None]

@@ -1,4 +1,4 @@
-"""Dream-v0-Instruct-7B: Qwen2 without the causal mask, its outputs one position late."""
+"""Dream-v0-Instruct-7B: Qwen2 without the causal mask; its output at j - 1 predicts the token at j."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softdlm.models.attention import both_ways
+from softdlm.models.attention import bidirectional
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import SIZES, Family, Weight, require, setting, settings
 
 USABLE_CONTEXT = 2048
-"""Prompt and answer together, by the model's own README; config.json repeats the parent model's 131072."""
+"""Longest prompt and answer together, from the model's README; config.json repeats its parent's 131072."""
 
 CHAT_TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}"
@@ -34,7 +34,7 @@ _LAYER = (
 
 
 class Dream(NetworkDenoiser):
-    """The state at j - 1 predicts the token at j, as in the autoregressive parent; position 0 has none."""
+    """The state at j - 1 predicts the token at j, as in its autoregressive parent; position 0 cannot be predicted."""
 
     first_open = 1
 
@@ -51,7 +51,7 @@ def network(config: Mapping[str, Any]) -> Any:
             rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
             tie_word_embeddings=bool(config.get("tie_word_embeddings")),
             **settings(config, *SIZES),
-            **both_ways(),
+            **bidirectional(),
         )
     )
 

@@ -1,4 +1,4 @@
-"""What a family must say of itself, so that one loader serves them all."""
+"""Description of a model family: what the one loader needs to know about each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "rms_norm_eps"),
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
 )
-"""Keys of transformers' own configurations that checkpoints of its making share."""
+"""Keys with the same name in Dream's and LLaDA-2's config.json and in transformers' configurations."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A region of a parameter of the stock network; an empty index is the whole of it."""
+class ParameterSlice:
+    """A region of a parameter of the stock network; an empty index means the whole parameter."""
 
     parameter: str
     index: Index = ()
@@ -28,55 +28,55 @@ class Part:
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor of the checkpoint: its parts, one after another along the first dimension."""
+    """A tensor of the checkpoint and where it goes: its slices follow one another along the first dimension."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[ParameterSlice, ...]
 
     @staticmethod
     def whole(name: str, parameter: str) -> Weight:
-        return Weight(name, (Part(parameter),))
+        return Weight(name, (ParameterSlice(parameter),))
 
 
 @dataclass(frozen=True)
 class Family:
-    """A model family: how its checkpoint becomes a stock network, and what its tokens mean."""
+    """How a family's checkpoints become a stock network, and its special tokens."""
 
     name: str
     models: Mapping[str, int]
-    """Hugging Face ids known to be of this family, and their numbers of parameters."""
+    """Known Hugging Face ids of this family, each with its number of parameters."""
     network: Callable[[Mapping[str, Any]], Any]
     """config.json -> an uninitialised stock network (built on the meta device)."""
     weights: Callable[[Mapping[str, Any]], Iterator[Weight]]
-    """config.json -> every tensor the checkpoint must hold."""
+    """config.json -> every tensor that the checkpoint must hold."""
     denoiser: type[NetworkDenoiser]
     mask_id: int
-    """Of the published checkpoints; config.json's mask_token_id goes first."""
+    """[MASK] in the published checkpoints; mask_token_id in config.json takes precedence."""
     mask_token: str
     eos_id: int
     end_of_turn: tuple[str, int | None]
-    """Token and, where established, id."""
+    """The token that ends a turn and, if known, its id in the published checkpoints."""
     chat_template: str
     max_length: Callable[[Mapping[str, Any]], int]
     tokenizer_class: str = "AutoTokenizer"
     float32: tuple[str, ...] = ()
-    """Endings of the parameters that stay float32 whatever the model's type."""
+    """Name endings of parameters that stay at least float32 in every dtype."""
 
 
 def require(config: Mapping[str, Any], **expected: Any) -> None:
-    """Refuse a checkpoint that asks for something the stock network would silently not do."""
+    """Refuse a checkpoint with a setting that the stock network would silently ignore."""
     for key, wanted in expected.items():
         if key in config and config[key] not in (wanted, None):
             raise CheckpointError(f"config.json says {key} = {config[key]!r}; only {wanted!r} is supported")
 
 
 def settings(config: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Keys that mean the same in the checkpoint's configuration and in the stock one."""
+    """Settings whose key and meaning are the same in the checkpoint's and in the stock configuration."""
     return {key: setting(config, key) for key in keys}
 
 
 def setting(config: Mapping[str, Any], *keys: str) -> Any:
-    """The first of these keys that config.json holds."""
+    """The value of the first of these keys that config.json holds."""
     for key in keys:
         if config.get(key) is not None:
             return config[key]

@@ -1,4 +1,4 @@
-"""Linear maps of one input as one product, which a GPU launches once."""
+"""Linear maps of the same input, fused into one matrix product: one kernel launch instead of several."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Names of transformers' for maps of one input, in the order in which they are called."""
+"""Names in transformers of maps that take the same input, in the order in which they are called."""
 
 
-class Joined(nn.Module):
-    """The maps' weights in one tensor, of which their own become views: no byte is kept twice."""
+class FusedLinear(nn.Module):
+    """All weights in one tensor. The maps' own weights become views of it, so nothing is stored twice."""
 
     def __init__(self, maps: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class Joined(nn.Module):
         self.bias = None if maps[0].bias is None else _one([each.bias for each in maps])
         self.results: tuple[Tensor, ...] = ()
 
-    def parts(self) -> list[Part]:
-        return [Part(self, index) for index in range(len(self.sizes))]
+    def slices(self) -> list[FusedSlice]:
+        return [FusedSlice(self, index) for index in range(len(self.sizes))]
 
 
-class Part(nn.Module):
-    """Stands for one of the maps. The first of them to be called computes all, the last leaves nothing behind."""
+class FusedSlice(nn.Module):
+    """Takes the place of one map. The first one called computes all results, the last one called drops them."""
 
-    def __init__(self, joined: Joined, index: int) -> None:
+    def __init__(self, joined: FusedLinear, index: int) -> None:
         super().__init__()
         self.joined, self.index = joined, index
 
@@ -46,17 +46,17 @@ class Part(nn.Module):
 
 
 def join(module: Any) -> None:
-    """Replace the maps of GROUPS that a module has by their one product."""
+    """Replace those maps of a module that GROUPS names by slices of their fused product."""
     for names in GROUPS:
         maps: list[Any] = [getattr(module, name, None) for name in names]
         if all(type(each) is nn.Linear for each in maps) and len({each.bias is None for each in maps}) == 1:
-            for name, part in zip(names, Joined(maps).parts(), strict=True):
-                setattr(module, name, part)
+            for name, fused in zip(names, FusedLinear(maps).slices(), strict=True):
+                setattr(module, name, fused)
 
 
 @torch.no_grad()
 def _one(tensors: Sequence[Tensor]) -> nn.Parameter:
-    """All of them in one tensor, of which they become views; where they are that already, that tensor."""
+    """One tensor that holds all of them. They become views of it; if they already are views of one, it is reused."""
     whole = _found(tensors)
     if whole is None:
         whole = torch.cat(list(tensors))
@@ -66,7 +66,7 @@ def _one(tensors: Sequence[Tensor]) -> nn.Parameter:
 
 
 def _found(tensors: Sequence[Tensor]) -> Tensor | None:
-    """The tensor in whose storage these lie one after another, as an earlier join left them."""
+    """The tensor whose storage holds these one after another, as an earlier `join` left them; else None."""
     if not all(tensor.is_contiguous() for tensor in tensors):
         return None
     first, *others = tensors

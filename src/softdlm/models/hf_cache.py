@@ -1,4 +1,4 @@
-"""A KVMemory as a cache of stock transformers networks. Importing this imports transformers."""
+"""A KVMemory in the form of transformers' `Cache`. Importing this module imports transformers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from softdlm.models.kv_memory import KVMemory, Window
 
 
 class WindowLayer(CacheLayerMixin):
-    """One layer's keys and values: the window's are written, those of every key of the window come back."""
+    """Keys and values of one layer. `update` writes the window's new ones and returns those of all keys it sees."""
 
     is_sliding = False
 
@@ -19,7 +19,7 @@ class WindowLayer(CacheLayerMixin):
         self.stored, self.window, self.is_initialized = (keys, values), window, True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing: the tensors are there from the start."""
+        """No work to do: the tensors are allocated before the first pass."""
 
     def update(
         self, key_states: Float[Tensor, "G heads Q d"], value_states: Float[Tensor, "G heads Q d"], *_: object

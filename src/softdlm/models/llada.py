@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from softdlm.models.attention import both_ways
+from softdlm.models.attention import bidirectional
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import Family, Weight, require, setting
 
@@ -59,7 +59,7 @@ def network(config: Mapping[str, Any]) -> Any:
             tie_word_embeddings=bool(config.get("weight_tying")),
             attention_bias=False,
             mlp_bias=False,
-            **both_ways(),
+            **bidirectional(),
         )
     )
 

@@ -1,4 +1,4 @@
-"""LLaDA-2.0-mini: a mixture of experts of Glm4Moe's kind, under block-causal or full attention."""
+"""LLaDA-2.0-mini: Glm4Moe (a mixture of experts) under block-causal or full attention."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from softdlm import kernels
-from softdlm.models.attention import both_ways
+from softdlm.models.attention import bidirectional
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import SIZES, Family, Part, Weight, require, setting, settings
+from softdlm.models.family import SIZES, Family, ParameterSlice, Weight, require, setting, settings
 
 TRAINED_BLOCK = 32
 
@@ -21,7 +21,7 @@ CHAT_TEMPLATE = (
     "{% set role = {'user': 'HUMAN', 'assistant': 'ASSISTANT'}.get(message['role']) %}"
     "{% if role %}{{ '<role>' + role + '</role>' + message['content'] + '<|role_end|>' }}"
     "{% elif not loop.first or message['role'] != 'system' %}"
-    "{{ raise_exception('no place for a turn of ' + message['role']) }}{% endif %}"
+    "{{ raise_exception('this chat template has no role ' + message['role']) }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>' }}{% endif %}"
 )
 
@@ -36,7 +36,7 @@ _MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 class LLaDA2(NetworkDenoiser):
-    """Blocks count from position 0, the prompt inside them; a token sees its own and earlier blocks."""
+    """Blocks start at position 0, so they include the prompt; a token sees its own and earlier blocks."""
 
     blocks_from_zero = True
 
@@ -46,16 +46,16 @@ class LLaDA2(NetworkDenoiser):
             from softdlm.models.moe import fuse
 
             fuse(network)
-        if self.dtype == torch.float64:  # the grouped product of the default implementation stops at float32
+        if self.dtype == torch.float64:  # the default grouped product supports float32 at most
             network.set_experts_implementation("eager")
 
     @property
     def sync_free(self) -> bool:
-        """A GPU groups the experts' products in bfloat16 only; for other types the host reads how many go to each."""
+        """Whether a pass never synchronises. On a GPU, other types than bfloat16 read back the tokens per expert."""
         return self.device.type == "cpu" or self.dtype == torch.bfloat16
 
     def attention_block(self, block_length: int | None) -> int | None:
-        """`auto`: the pattern follows the decoding, full for one block over everything (the paper's setting)."""
+        """`auto` follows the decoding: full attention for one block over the whole canvas (the paper's setting)."""
         if self.attention == "full":
             return None
         return TRAINED_BLOCK if self.attention == "block-causal" and block_length is None else block_length
@@ -82,7 +82,7 @@ def network(config: Mapping[str, Any]) -> Any:
             attention_bias=False,
             num_mtp_layers=0,
             **settings(config, *SIZES),
-            **both_ways(),
+            **bidirectional(),
             **settings(config, "head_dim", "moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group"),
             **settings(config, "first_k_dense_replace", "routed_scaling_factor", "norm_topk_prob"),
         )
@@ -95,7 +95,7 @@ def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
         prefix = f"model.layers.{layer}"
         for theirs, ours in _LAYER.items():
             yield Weight.whole(f"{prefix}.{theirs}.weight", f"{prefix}.{ours}.weight")
-        fused = tuple(Part(f"{prefix}.self_attn.{name}_proj.weight") for name in "qkv")
+        fused = tuple(ParameterSlice(f"{prefix}.self_attn.{name}_proj.weight") for name in "qkv")
         yield Weight(f"{prefix}.attention.query_key_value.weight", fused)
         if layer < setting(config, "first_k_dense_replace"):
             yield from _same(f"{prefix}.mlp")
@@ -118,9 +118,9 @@ def _experts(prefix: str, config: Mapping[str, Any]) -> Iterator[Weight]:
     width = setting(config, "moe_intermediate_size")
     for expert in range(setting(config, "num_experts")):
         homes = {
-            "gate_proj": Part(f"{prefix}.experts.gate_up_proj", (expert, slice(0, width))),
-            "up_proj": Part(f"{prefix}.experts.gate_up_proj", (expert, slice(width, 2 * width))),
-            "down_proj": Part(f"{prefix}.experts.down_proj", (expert,)),
+            "gate_proj": ParameterSlice(f"{prefix}.experts.gate_up_proj", (expert, slice(0, width))),
+            "up_proj": ParameterSlice(f"{prefix}.experts.gate_up_proj", (expert, slice(width, 2 * width))),
+            "down_proj": ParameterSlice(f"{prefix}.experts.down_proj", (expert,)),
         }
         for leaf, part in homes.items():
             yield Weight(f"{prefix}.experts.{expert}.{leaf}.weight", (part,))

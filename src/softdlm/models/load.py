@@ -17,7 +17,7 @@ from softdlm.models.family import Family
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import build
 
-# model_type -> where the family is defined; imported only when met
+# model_type -> module of the family, imported when needed
 FAMILIES = {
     "llada": "softdlm.models.llada",
     "Dream": "softdlm.models.dream",
@@ -41,10 +41,10 @@ def load(
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
-    dtype defaults to bfloat16 on a GPU and float32 on a CPU (`native`: bfloat16 on a CPU too where it computes in it),
-    device to the first GPU if there is one. `attention` matters for LLaDA-2 only: `auto` is full attention for one
-    block and block-causal for several. The ids override what the checkpoint or its family says; eos_ids lists EOS
-    first, then any end-of-turn ids.
+    dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
+    device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
+    block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
+    EOS first, then any end-of-turn ids.
     """
     if attention not in get_args(Attention):
         raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
@@ -71,7 +71,7 @@ def load(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model before its weights are read: enough to write its prompts and to say whose answers they will be."""
+    """A model before its weights are read: enough to encode prompts and to identify the model in results."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -100,7 +100,7 @@ def find_checkpoint(
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
 ) -> Checkpoint:
-    """What `load` finds out before it reads the weights; the arguments are the same."""
+    """The part of `load` that comes before the weights are read; takes the same arguments."""
     folder, commit = resolve(model, revision)
     config = read_config(folder)
     family = find_family(config, folder)
@@ -113,18 +113,21 @@ def find_checkpoint(
 
 
 def find_device(device: str | torch.device | None, *, here: bool = True) -> torch.device:
-    """The device asked for, or the first GPU, or the CPU. Not `here`: whether it exists is another machine's to say."""
+    """The given device, else the first GPU, else the CPU. Without `here` it is not checked, as for a remote worker."""
     try:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
-        raise UsageError(f"unknown device {device!r}: cpu, cuda, cuda:1, mps ...") from error
+        raise UsageError(f"unknown device {device!r}: use cpu, cuda, cuda:1, mps ...") from error
     if here and place.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees no GPU: use cpu")
     return place
 
 
 def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str | None]:
-    """The folder with the files, and the commit they are of where the hub says it."""
+    """The folder with the files and, for models from the hub, their commit."""
+    if not isinstance(model, str | Path):
+        given = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
+        raise UsageError(f"model must be 'builtin', a folder or a Hugging Face id (a str or Path), not {given}")
     if model == "builtin":
         return BUILTIN, None
     folder = Path(model).expanduser()
@@ -167,9 +170,10 @@ def find_family(config: Mapping[str, Any], folder: Path) -> Family:
 
 
 def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """The type asked for, or bfloat16 on a GPU and float32 elsewhere.
+    """The given dtype, else bfloat16 on a GPU and float32 elsewhere.
 
-    `native` is bfloat16 also on a CPU that multiplies in it; by default a CPU's results do not depend on its make.
+    `native` is bfloat16 also on a CPU that multiplies in it. It is not the default, so that results do not depend on
+    the make of the CPU.
     """
     if dtype is None or dtype == NATIVE:
         native = device.type == "cuda" or (dtype == NATIVE and device.type == "cpu" and cpu_has_bfloat16())
@@ -181,7 +185,7 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether matrix products in it are faster than in float32 here, instead of slower."""
+    """Whether this CPU multiplies in bfloat16; others emulate it and are slower than in float32."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
@@ -190,14 +194,12 @@ def _is_share(value: Any) -> bool:
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
-    for value in (config.get("mask_token_id"), token_id(tokenizer, family.mask_token)):
-        if value is not None:
-            return value
-    return family.mask_id
+    stated = [config.get("mask_token_id"), token_id(tokenizer, family.mask_token), family.mask_id]
+    return next(value for value in stated if value is not None)
 
 
 def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:
-    """EOS, then the end of turn where this checkpoint can have it."""
+    """EOS, then the end-of-turn token if it is inside this checkpoint's vocabulary."""
     stated = [config.get("eos_token_id"), config.get("pad_token_id"), family.eos_id]
     eos = next(value for value in stated if value is not None)
     yield eos

@@ -1,4 +1,4 @@
-"""A stock mixture of experts on our kernels. Importing this imports transformers and Triton."""
+"""A stock mixture of experts on our kernels. Importing this module imports transformers and Triton."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from softdlm.kernels.experts import fits, mix
 from softdlm.kernels.router import route
 
 EXPERTS = "softdlm"
-"""transformers' name for experts multiplied by our kernels."""
+"""Name under which transformers finds our experts."""
 
 
 class Router(Glm4MoeTopkRouter):
-    """Glm4Moe's in two kernels instead of a dozen."""
+    """Glm4Moe's router in two kernels instead of about twelve."""
 
     def forward(self, hidden_states: Float[Tensor, "*S D"]) -> tuple[Tensor, Tensor, Tensor]:
         groups, factor = (self.num_group, self.topk_group), float(self.routed_scaling_factor)
@@ -32,7 +32,7 @@ def experts(
 
 
 def fuse(network: Any) -> bool:
-    """Put the network's experts on our kernels, if these fit; its weights stay where and what they are."""
+    """Run the network's experts on our kernels if its sizes allow it; its weights do not change or move."""
     routers = [module for module in network.modules() if isinstance(module, Glm4MoeTopkRouter)]
     config = network.config
     powers = (config.n_group, config.n_routed_experts // config.n_group)

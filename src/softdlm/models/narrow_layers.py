@@ -1,4 +1,4 @@
-"""Layers of Llama's and Qwen2's kind on the kernels for few rows. Importing this imports transformers and Triton."""
+"""Llama and Qwen2 layers on the kernels for few rows. Importing this module imports transformers and Triton."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from softdlm.kernels.tiles import LEAST, side
 from softdlm.models.hf_cache import WindowLayer
 
 ENOUGH = 64
-"""Programs of a product from which on these kernels pay. Dream-7B's layers make 36 and 56: with 33 rows one took 181 us
-and compiled 162. LLaDA-8B's make 96 and 64: with 32 rows 137, compiled 152 (one H200, benchmarks/layers.py)."""
+"""Fewest programs per product at which these kernels are faster than compiled layers (one H200, benchmarks/layers.py).
+LLaDA-8B has 96 and 64: 137 us with 32 rows, compiled 152. Dream-7B has 36 and 56: 181 us with 33 rows, compiled 162."""
 
 
 class NarrowLayer:
-    """A decoder layer whose maps are joined, for cached steps of few rows.
+    """A decoder layer with fused maps, for cached passes of few rows.
 
-    What it returns is the stock layer's; what `following` needs besides is left with it and taken up by its next call.
+    It returns what the stock layer returns. Rows that are already scaled for the norm of the `following` layer are left
+    in that layer's `ready`, for its next call.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -33,11 +34,11 @@ class NarrowLayer:
             for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
         self.following: NarrowLayer | None = None
-        self.ready: tuple[Tensor, few_rows.Rows] | None = None
+        self.ready: tuple[Tensor, few_rows.ScaledRows] | None = None
         self.counts: dict[int, Tensor] = {}
 
     def fits(self, hidden: Float[Tensor, "B Q D"], kept: WindowLayer | None, pattern: Tensor | None) -> bool:
-        """Few rows, which see all that is kept, and of which some keys are old."""
+        """Whether this pass has few enough rows, sees every stored key, and computes only some of them."""
         if kept is None or pattern is not None or hidden.shape[0] * hidden.shape[1] > few_rows.MOST:
             return False
         window, keys = kept.window, kept.stored[0]
@@ -60,22 +61,22 @@ class NarrowLayer:
         following.ready = None if following is self else (made, rows)
         return made
 
-    def rows(self, hidden: Float[Tensor, "B Q D"]) -> few_rows.Rows:
-        """Those left by the layer before, if these are they."""
+    def rows(self, hidden: Float[Tensor, "B Q D"]) -> few_rows.ScaledRows:
+        """The scaled rows that the previous layer left for this input, else made from `hidden`."""
         ready, self.ready = self.ready, None
         if ready is not None and ready[0] is hidden:
             return ready[1]
         return few_rows.prepare(hidden.reshape(-1, hidden.shape[-1]).contiguous(), self.before)
 
     def count(self, size: int, device: torch.device) -> Tensor:
-        """Made once: a captured pass must find it where it was."""
+        """Counters, allocated once per size: a captured pass needs them at a fixed address."""
         if size not in self.counts:
             self.counts[size] = torch.zeros(size, dtype=torch.int32, device=device)
         return self.counts[size]
 
 
 def narrowed(layer: Any) -> NarrowLayer | None:
-    """For a layer that the kernels can do: of a known kind, in bfloat16, its sizes made of tiles."""
+    """The layer on the kernels, or None unless its class is known, it is bfloat16 and its sizes are whole tiles."""
     if type(layer) not in (LlamaDecoderLayer, Qwen2DecoderLayer):
         return None
     weights = [layer.mlp.down_proj.weight, layer.self_attn.o_proj.weight]

@@ -1,4 +1,4 @@
-"""Tokenizers through transformers, without remote code, checked against the checkpoint."""
+"""Tokenizers, loaded by transformers without remote code and checked against the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.mod
 
 
 def load_tokenizer(folder: Path, family: Family) -> Any:
-    """The folder's tokenizer with a chat template, or None where the folder has none (ids still decode)."""
+    """The folder's tokenizer with a chat template; None if the folder has no tokenizer (prompts are then ids)."""
     if not any((folder / name).exists() for name in FILES):
         return None
     import transformers
 
     loader = getattr(transformers, family.tokenizer_class)
-    # unset, trust_remote_code asks on the terminal and blocks
+    # left unset, trust_remote_code prompts on the terminal and blocks
     extra = {"trust_remote_code": False} if family.tokenizer_class == "AutoTokenizer" else {}
     verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # it warns of a model_type it does not know
+    transformers.logging.set_verbosity_error()  # it would warn about an unknown model_type
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -38,21 +38,21 @@ def load_tokenizer(folder: Path, family: Family) -> Any:
 
 
 def token_id(tokenizer: Any, token: str) -> int | None:
-    """The id of a special token, None where the tokenizer does not have it (never that of <unk>)."""
+    """The id of a special token; None, never the id of <unk>, if the tokenizer lacks it."""
     return None if tokenizer is None else tokenizer.get_vocab().get(token)
 
 
 def check_special_ids(tokenizer: Any, family: Family, mask_id: int, eos_ids: tuple[int, ...]) -> None:
-    """A tokenizer that puts [MASK] or EOS elsewhere than the checkpoint would decode to nonsense."""
-    if mask_id in eos_ids:  # as with the tokenizer of LLaDA-2's autoregressive parent, whose end of turn it is
+    """Refuse a tokenizer whose [MASK] or EOS id differs from the checkpoint's: it would decode to nonsense."""
+    if mask_id in eos_ids:  # the tokenizer of LLaDA-2's autoregressive parent has its end of turn there
         raise TokenizerError(
-            f"id {mask_id} is both [MASK] and an end of text {list(eos_ids)}: pass mask_id= or eos_ids="
+            f"id {mask_id} is both [MASK] and one of the EOS ids {list(eos_ids)}: pass mask_id= or eos_ids="
         )
     theirs = token_id(tokenizer, family.mask_token)
     if theirs is not None and theirs != mask_id:
         raise TokenizerError(
-            f"the tokenizer says {family.mask_token} is {theirs}, the checkpoint says {mask_id}: pass mask_id="
+            f"{family.mask_token} is {theirs} in the tokenizer but {mask_id} in the checkpoint: pass mask_id="
         )
     eos = None if tokenizer is None else tokenizer.eos_token_id
     if eos is not None and eos not in eos_ids:
-        raise TokenizerError(f"the tokenizer's EOS {eos} is not among {list(eos_ids)}: pass eos_ids=")
+        raise TokenizerError(f"the tokenizer's EOS id {eos} is not among the EOS ids {list(eos_ids)}: pass eos_ids=")

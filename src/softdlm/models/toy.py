@@ -1,4 +1,4 @@
-"""A denoiser whose joint distribution is a table: no weights, every probability in closed form."""
+"""A denoiser whose joint distribution is a table: it has no weights and every probability is exact."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from softdlm.models.denoiser import Denoiser, Source
 
 
 class JointDenoiser(Denoiser):
-    """Predicts each answer position from what the other answer positions show.
+    """Predicts each answer position from the tokens at the other answer positions.
 
-    A hard token conditions the joint, [MASK] marginalises it, and a soft token, whose coordinates in the orthonormal
-    embedding are weights over [MASK] and tokens, mixes the conditionals multiplicatively (section 5.1). Words are
-    ids in order of appearance, [MASK] the last; `smoothing` spreads a little mass over all sequences, so that every
-    conditional exists.
+    A hard token conditions the joint distribution and [MASK] marginalises it. A soft token mixes the conditionals
+    multiplicatively (section 5.1): the embedding is orthonormal, so its coordinates are the weights of [MASK] and the
+    tokens. Ids number the words in order of appearance, [MASK] is the last. `smoothing` spreads a little mass over all
+    sequences, so that every conditional is defined.
     """
 
     def __init__(self, prompt: str, joint: Mapping[str, float], smoothing: float = 1e-3) -> None:
@@ -60,7 +60,7 @@ class JointDenoiser(Denoiser):
         return hidden
 
     def _mixture(self, weights: Float[Tensor, "B M R"], position: int) -> Float[Tensor, "B C"]:
-        """Weighted mean of log conditionals over every way the other positions may be read."""
+        """Weighted mean of log conditionals over all assignments of tokens or [MASK] to the other positions."""
         others = [other for other in range(self.masks) if other != position]
         mixture = torch.zeros(len(weights), len(self.choices))
         for reading in itertools.product(range(weights.shape[-1]), repeat=len(others)):
@@ -71,7 +71,7 @@ class JointDenoiser(Denoiser):
         return mixture
 
     def conditional(self, position: int, known: Mapping[int, int]) -> Float[Tensor, "C"]:
-        """p(word at `position` | the known words), an index past the last choice meaning [MASK]."""
+        """p(word at `position` | the known words); an index after the last choice means [MASK]."""
         hard = {other: value for other, value in known.items() if value < len(self.choices)}
         index = tuple(hard.get(other, slice(None)) for other in range(self.masks))
         kept = [other for other in range(self.masks) if other not in hard]
@@ -80,7 +80,7 @@ class JointDenoiser(Denoiser):
 
 
 def harry_potter(shares: Sequence[float] = (0.55, 0.45)) -> JointDenoiser:
-    """Figure 1's prompt: two coherent answers, four combinations."""
+    """The prompt of Figure 1: two coherent answers, four combinations of their words."""
     return JointDenoiser(
         "Answer is either Harry Potter or Star Wars :", {"Harry Potter": shares[0], "Star Wars": shares[1]}
     )

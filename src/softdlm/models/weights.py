@@ -1,4 +1,4 @@
-"""From safetensors on disk to a stock network: checked by header first, then streamed one tensor at a time."""
+"""From safetensors files to a stock network: headers are checked first, then tensors are copied one at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from softdlm.records.canonical import content_digest
 
 INDEX = "model.safetensors.index.json"
 _MEANING = ("config.json", "*token*", "vocab*", "merges.txt", "*.jinja")
-"""Files beside the weights that decide what a model answers."""
+"""Files besides the weights that affect a model's answers."""
 
 
 def build(
     family: Family, config: Mapping[str, Any], folder: Path, dtype: torch.dtype, device: torch.device
 ) -> nn.Module:
-    """The family's network with the folder's weights: one copy on the device, plus one tensor in passing."""
+    """The family's network with the folder's weights. Peak memory is the weights plus one tensor."""
     shards, network = checkpoint_files(folder), skeleton(family, config)
     expected, blank = {weight.name: weight for weight in family.weights(config)}, network.state_dict()
     check(shards, {name: _shape(weight, blank) for name, weight in expected.items()})
@@ -34,7 +34,7 @@ def build(
 
 
 def skeleton(family: Family, config: Mapping[str, Any]) -> nn.Module:
-    """The family's network without weights."""
+    """The family's network on the meta device, without weights."""
     with torch.device("meta"):
         return family.network(config)
 
@@ -42,7 +42,7 @@ def skeleton(family: Family, config: Mapping[str, Any]) -> nn.Module:
 def room(
     family: Family, config: Mapping[str, Any], network: nn.Module, dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor]:
-    """Uninitialised memory on the device for every parameter that a checkpoint fills."""
+    """Uninitialised tensors on the device for every parameter that a checkpoint holds."""
     filled = {part.parameter for weight in family.weights(config) for part in weight.parts}
     return {
         name: torch.empty(value.shape, dtype=_dtype(name, dtype, family), device=device)
@@ -52,7 +52,7 @@ def room(
 
 
 def assemble(network: Any, weights: Mapping[str, Tensor], device: torch.device) -> nn.Module:
-    """A skeleton with its weights in place."""
+    """The network of `skeleton` with its weights assigned."""
     network.load_state_dict(weights, assign=True, strict=False)
     network.tie_weights()
     rotary = type(network.model.rotary_emb)
@@ -61,17 +61,17 @@ def assemble(network: Any, weights: Mapping[str, Tensor], device: torch.device) 
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The single file, or the shards that the index names."""
+    """The single weight file, or the shards listed in the index."""
     index, single = folder / INDEX, folder / "model.safetensors"
     if index.exists():
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         absent = [name for name in names if not (folder / name).exists()]
         if absent:
-            raise CheckpointError(f"{folder}: {INDEX} names shards that are not there: {', '.join(absent)}")
+            raise CheckpointError(f"{folder}: {INDEX} lists shards that are missing: {', '.join(absent)}")
         return [folder / name for name in names]
     if single.exists():
         return [single]
-    raise CheckpointError(f"{folder} holds neither {INDEX} nor model.safetensors (only safetensors are read)")
+    raise CheckpointError(f"{folder} has neither {INDEX} nor model.safetensors: only safetensors can be loaded")
 
 
 def digest(folder: Path) -> str:
@@ -82,7 +82,7 @@ def digest(folder: Path) -> str:
 
 
 def check(shards: list[Path], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Name every missing, unexpected and misshapen tensor before a byte of weights is read."""
+    """Report every missing, unexpected and wrongly shaped tensor before any weight is read."""
     found: dict[str, tuple[int, ...]] = {}
     for shard in shards:
         with safe_open(shard, framework="pt") as file:

@@ -1,4 +1,4 @@
-"""Generated, seeded, held-out tasks: mini-math, mini-code and the paper's either-or prompts."""
+"""Built-in tasks, generated from seeds: mini-math, mini-code and either-or (the paper's prompts)."""
 
 from softdlm.tasks.load import TASKS, load_task, official_size, runs_code, training_stream
 from softdlm.tasks.task import Item, Task

@@ -1,9 +1,8 @@
-"""mini-code: a one-line specification and a signature; the response is the function's body.
+"""mini-code: the prompt is a one-line specification and a signature, the response is the function's body.
 
-The body starts without its first indentation ("return n + 3"), later lines carry theirs, so a candidate
-program is the signature, a new line, four spaces and the response. The key of a problem is what the
-function must do, without identifiers and wording: a test problem asks for a function that training never
-asks for.
+The first line of the body is not indented ("return n + 3"), later lines are. So a candidate program is the signature, a
+new line, four spaces and the response. The key of a problem is what the function must do, without identifiers and
+wording: the function of a test problem never occurs in training.
 """
 
 import re
@@ -15,15 +14,15 @@ from typing import NamedTuple
 from softdlm.errors import SandboxError
 from softdlm.sandbox.run import Limits, Sandbox
 from softdlm.tasks import code_parts as parts
-from softdlm.tasks.code_families import FAMILIES, Family
+from softdlm.tasks.code_families import FAMILIES, CodeFamily
 from softdlm.tasks.pretokens import fits
-from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, Source, split_of
+from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, TaskSource, split_of
 
 NAME = "mini-code"
 INDENT = "\n    "
 LIMITED = Sandbox("subprocess", Limits(seconds=4.0, memory_bytes=2**29))
-"""Where answers run unless `load_task` is given a sandbox: a limited process, which any machine can start. It holds
-accidents, not malice; the answers of a small model trained on these bodies have no malice to hold.
+"""Where answers run by default: a process with limits on time and memory, which works on every machine. It protects
+against accidents but not against malicious code, which a small model trained on these bodies does not write.
 """
 _CASES = 12
 _BY_LEVEL = {n: tuple(f for f in FAMILIES.values() if f.level == n) for n in (1, 2, 3)}
@@ -31,7 +30,7 @@ _LINE = re.compile(r"\|(>*)")
 
 
 class CodePlan(NamedTuple):
-    """A family and its drawn parts, one tuple of strings for each of the family's kinds of parts."""
+    """A code family and the parts drawn for it: one tuple of strings for each kind of part."""
 
     family: str
     parts: tuple[tuple[str, ...], ...]
@@ -63,15 +62,15 @@ def _write(rng: Random, plan: CodePlan) -> Item | None:
     return Item(NAME, _key(plan), prompt, body, family.level, {"signature": signature})
 
 
-def _names(rng: Random, family: Family) -> dict[str, str]:
-    """Identifiers; the pools are disjoint, so no two are the same."""
+def _names(rng: Random, family: CodeFamily) -> dict[str, str]:
+    """Identifiers for arguments and local names; the pools are disjoint, so they all differ."""
     names = {slot: rng.choice(pool) for slot, pool in parts.LOCALS.items()}
     arguments = zip("ab", family.arguments, strict=False)
     return names | {slot: rng.choice(parts.ARGUMENTS[kind]) for slot, kind in arguments}
 
 
 def _slots(rng: Random, plan: CodePlan, names: dict[str, str]) -> dict[str, str]:
-    """What fills the family's templates, with one of the equivalent codes for each condition and change."""
+    """Values for the slots of the family's templates, with a random spelling of each condition and change."""
     family = FAMILIES[plan.family]
     slots = dict(names)
     subject = family.on.format_map(names)
@@ -102,7 +101,7 @@ def every_body(key: str, rng: Random) -> list[str]:
 
 @cache
 def cases(key: str) -> tuple[tuple[tuple[object, ...], object], ...]:
-    """Hidden (arguments, result) pairs: a function of the problem's key, computed with the reference body."""
+    """Hidden tests as (arguments, result) pairs. They depend on the key only; the reference body gives the results."""
     plan = plan_of(key)
     rng = Random(f"cases of {key}")
     arguments = FAMILIES[plan.family].arguments
@@ -113,12 +112,12 @@ def cases(key: str) -> tuple[tuple[tuple[object, ...], object], ...]:
 
 
 def _near(plan: CodePlan) -> list[int]:
-    """The problem's constants and their neighbours, where a wrong comparison shows."""
+    """The problem's constants and their neighbours, where a wrong comparison gives another result."""
     return [int(text) + d for part in plan.parts for text in part if text.isdigit() for d in (-1, 0, 1)]
 
 
 def _edges(rng: Random, arguments: tuple[str, ...], plan: CodePlan) -> Sequence[tuple[object, ...]]:
-    """Zero, a negative number and each value near a constant: on their own, and as lengths."""
+    """Arguments made of 0, a negative number and the values near constants, used as numbers and as lengths."""
     values = [0, -7, *_near(plan)]
     if arguments == ("int",):
         return [(value,) for value in values]
@@ -144,13 +143,13 @@ def _random(rng: Random, arguments: tuple[str, ...], plan: CodePlan) -> tuple[ob
 
 
 def _text(rng: Random, plan: CodePlan, length: int) -> str:
-    """Letters with those of the problem among them."""
+    """Random letters, among them those of the problem."""
     letters = "abcdef" + "".join(text for part in plan.parts for text in part if len(text) == 1) * 2
     return "".join(rng.choice(letters) for _ in range(length))
 
 
 def checks_text(item: Item) -> str:
-    """Assertions on value and type: True is not 1."""
+    """Assertions on value and type, because True == 1 in Python."""
     name = item.meta["signature"].removeprefix("def ").split("(")[0]
     return "".join(
         f"got = {name}({', '.join(map(repr, args))})\nassert got == {result!r} and type(got) is {_type(result)}\n"
@@ -169,11 +168,11 @@ def score_in(sandbox: Sandbox) -> Callable[[Item, str], bool]:
 def _score(sandbox: Sandbox, item: Item, text: str) -> bool:
     outcome = sandbox.run(program_text(item, text), checks_text(item))
     if outcome.verdict == "error":
-        raise SandboxError(f"{item.id} could not be run in {sandbox.backend}: {outcome.detail}")
+        raise SandboxError(f"the sandbox {sandbox.backend} could not run {item.id}: {outcome.detail}")
     return outcome.passed
 
 
-SOURCE: Source[CodePlan] = Source(
+SOURCE: TaskSource[CodePlan] = TaskSource(
     name=NAME,
     levels=(1, 2, 3),
     sizes={"train": 1000, "validation": 150, "test": 300},

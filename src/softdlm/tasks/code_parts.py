@@ -1,14 +1,14 @@
-"""The parts that mini-code functions are made of: conditions, changes of a number, constants and identifiers.
+"""Building blocks of mini-code functions: conditions, changes of a number, constants and identifiers.
 
-Each part has one way to be said and several ways to be written. {x} is what it applies to, {q} its constant.
+A fragment has one wording and several equivalent spellings in Python. {x} is what it applies to, {q} its constant.
 """
 
 from random import Random
 from typing import NamedTuple
 
 
-class Part(NamedTuple):
-    """What the specification says and the equivalent codes for it."""
+class Fragment(NamedTuple):
+    """A condition or change: its wording in the specification and its equivalent codes."""
 
     says: str
     codes: tuple[str, ...]
@@ -19,48 +19,33 @@ class Part(NamedTuple):
 
 
 CONDITIONS = (
-    Part("greater than {q}", ("{x} > {q}", "{q} < {x}")),
-    Part("less than {q}", ("{x} < {q}", "{q} > {x}")),
-    Part("at least {q}", ("{x} >= {q}", "{q} <= {x}")),
-    Part("at most {q}", ("{x} <= {q}", "{q} >= {x}")),
-    Part("divisible by {q}", ("{x} % {q} == 0", "not {x} % {q}")),
-    Part("not divisible by {q}", ("{x} % {q} != 0", "{x} % {q} > 0")),
-    Part("equal to {q}", ("{x} == {q}", "{q} == {x}")),
-    Part("different from {q}", ("{x} != {q}", "not {x} == {q}")),
-    Part("even", ("{x} % 2 == 0", "not {x} % 2")),
-    Part("odd", ("{x} % 2 == 1", "{x} % 2 != 0")),
-    Part("positive", ("{x} > 0", "0 < {x}")),
-    Part("negative", ("{x} < 0", "0 > {x}")),
+    Fragment("greater than {q}", ("{x} > {q}", "{q} < {x}")),
+    Fragment("less than {q}", ("{x} < {q}", "{q} > {x}")),
+    Fragment("at least {q}", ("{x} >= {q}", "{q} <= {x}")),
+    Fragment("at most {q}", ("{x} <= {q}", "{q} >= {x}")),
+    Fragment("divisible by {q}", ("{x} % {q} == 0", "not {x} % {q}")),
+    Fragment("not divisible by {q}", ("{x} % {q} != 0", "{x} % {q} > 0")),
+    Fragment("equal to {q}", ("{x} == {q}", "{q} == {x}")),
+    Fragment("different from {q}", ("{x} != {q}", "not {x} == {q}")),
+    Fragment("even", ("{x} % 2 == 0", "not {x} % 2")),
+    Fragment("odd", ("{x} % 2 == 1", "{x} % 2 != 0")),
+    Fragment("positive", ("{x} > 0", "0 < {x}")),
+    Fragment("negative", ("{x} < 0", "0 > {x}")),
 )
 CHANGES = (
-    Part("plus {q}", ("{x} + {q}", "{q} + {x}")),
-    Part("minus {q}", ("{x} - {q}", "-{q} + {x}")),
-    Part("times {q}", ("{x} * {q}", "{q} * {x}")),
-    Part("modulo {q}", ("{x} % {q}",)),
-    Part("squared", ("{x} * {x}", "{x} ** 2")),
-    Part("cubed", ("{x} ** 3", "{x} * {x} * {x}")),
-    Part("doubled", ("{x} * 2", "2 * {x}", "{x} + {x}")),
-    Part("negated", ("-{x}", "0 - {x}")),
+    Fragment("plus {q}", ("{x} + {q}", "{q} + {x}")),
+    Fragment("minus {q}", ("{x} - {q}", "-{q} + {x}")),
+    Fragment("times {q}", ("{x} * {q}", "{q} * {x}")),
+    Fragment("modulo {q}", ("{x} % {q}",)),
+    Fragment("squared", ("{x} * {x}", "{x} ** 2")),
+    Fragment("cubed", ("{x} ** 3", "{x} * {x} * {x}")),
+    Fragment("doubled", ("{x} * 2", "2 * {x}", "{x} + {x}")),
+    Fragment("negated", ("-{x}", "0 - {x}")),
 )
 SMALL = tuple(range(2, 25))
 LARGE = tuple(range(2, 41))
 LETTERS = tuple("abcdefghijklmnopqrtuvwxyz")
-LABELS = (
-    "yes",
-    "no",
-    "big",
-    "small",
-    "hot",
-    "cold",
-    "up",
-    "down",
-    "on",
-    "off",
-    "good",
-    "bad",
-    "left",
-    "right",
-)
+LABELS = ("yes", "no", "big", "small", "hot", "cold", "up", "down", "on", "off", "good", "bad", "left", "right")
 
 FUNCTIONS = ("f", "solve", "compute", "run", "answer", "func", "work", "get", "calc", "go")
 VERBS = ("Return", "Find", "Compute")
@@ -75,7 +60,7 @@ LOCALS = {"x": ("x", "v", "item", "e"), "t": ("total", "result", "out", "res"), 
 
 
 def draw_part(rng: Random, kind: str) -> tuple[str, ...]:
-    """A part in the form that stands in a problem's key: what it is and its constant."""
+    """A random part as it appears in a problem's key: its wording and constant, or constants alone."""
     if kind in ("test", "expr"):
         part = rng.choice(CONDITIONS if kind == "test" else CHANGES)
         return part.says, str(rng.choice(part.constants))
@@ -84,9 +69,9 @@ def draw_part(rng: Random, kind: str) -> tuple[str, ...]:
     if kind == "range":
         low = rng.randint(1, 12)
         return str(low), str(low + rng.randint(2, 12))
-    return (
-        tuple(rng.sample(LETTERS if kind == "letters" else LABELS, 2)) if kind != "letter" else (rng.choice(LETTERS),)
-    )
+    if kind == "letter":
+        return (rng.choice(LETTERS),)
+    return tuple(rng.sample(LETTERS if kind == "letters" else LABELS, 2))
 
 
 SLOTS = {
@@ -97,5 +82,5 @@ SLOTS = {
     "letters": ("c", "d"),
     "labels": ("c", "d"),
 }
-"""Which names in specifications and bodies a plain constant fills."""
+"""Kind of constant -> the slots of specifications and bodies that it fills."""
 SAYS = {part.says: part for part in (*CONDITIONS, *CHANGES)}

@@ -1,9 +1,9 @@
-"""Either-or: "The location is either New York or San Diego:" and one of the two, whole.
+"""either-or: "The location is either New York or San Diego:", answered by one of the two names.
 
-The response continues the sentence, so it starts with a space, and each of its words is one token. Test
-items are the paper's 70 prompts (prompts70.json). Training and validation use other pairs of the same
-words: half of the time two names that the paper does not pair, half of the time names shuffled word by
-word, so that only the prompt tells which words belong together.
+The response continues the sentence, so it starts with a space, and each of its words is one token. Test items are the
+paper's 70 prompts (prompts70.json). Training and validation use other pairs of the same words. Half of them are two
+names that the paper does not pair; the other half are names shuffled word by word, so that only the prompt says which
+words belong together.
 """
 
 import json
@@ -12,7 +12,7 @@ from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
-from softdlm.tasks.task import Item, Source, Split, split_of
+from softdlm.tasks.task import Item, Split, TaskSource, split_of
 
 NAME = "either-or"
 SIZES = ("two", "three", "four")
@@ -20,7 +20,7 @@ TEMPLATES = ("{lead_in} either {a} or {b}. The answer is", "{lead_in} either {a}
 
 
 class Choice(NamedTuple):
-    """A prompt with its two alternatives; as many words in each as there are masks."""
+    """A prompt with its two alternatives; each has as many words as there are masks."""
 
     template: str
     lead_in: str
@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 
 @cache
 def paper_choices(group: str) -> tuple[Choice, ...]:
-    """Rows of one of the paper's tables ("two", "three", "four") or of its Figure 1 ("figure1")."""
+    """The prompts of one of the paper's tables ("two", "three", "four") or of Figure 1 ("figure1")."""
     table = json.loads(files("softdlm.tasks").joinpath("prompts70.json").read_text(encoding="utf-8"))[group]
     return tuple(Choice(table["template"], **row) for row in table["rows"])
 
@@ -43,24 +43,24 @@ def paper_items(size: int) -> tuple[Item, ...]:
     """The first `size` of the 70 prompts, in the paper's order."""
     choices = [choice for group in SIZES for choice in paper_choices(group)]
     if size > len(choices):
-        raise ValueError(f"size {size} is more than the paper's {len(choices)} prompts: ask for fewer")
+        raise ValueError(f"size {size} is more than the paper's {len(choices)} prompts: use at most {len(choices)}")
     return tuple(_item(choice, choice.a) for choice in choices[:size])
 
 
 def figure1_item() -> Item:
-    """The prompt of Figure 1, which is not one of the 70."""
+    """The prompt of Figure 1, which is not among the 70."""
     (choice,) = paper_choices("figure1")
     return _item(choice, choice.a)
 
 
-def _pair(a: str, b: str) -> str:
-    """The content of a prompt: which two alternatives, in either order."""
-    return " | ".join(sorted((a, b)))
+def _key(choice: Choice) -> str:
+    """The two alternatives, independent of their order."""
+    return " | ".join(sorted((choice.a, choice.b)))
 
 
 @cache
 def _paper_pairs() -> frozenset[str]:
-    return frozenset(_pair(c.a, c.b) for group in (*SIZES, "figure1") for c in paper_choices(group))
+    return frozenset(_key(c) for group in (*SIZES, "figure1") for c in paper_choices(group))
 
 
 @cache
@@ -84,7 +84,7 @@ def _shuffled_name(rng: Random, masks: int) -> str:
 
 
 def _plan(rng: Random, masks: int) -> Choice:
-    """Two alternatives that differ in two places at least, so that they can be mixed up."""
+    """Two alternatives that differ in at least two words, so that they can be mixed."""
     natural = rng.random() < 0.5
     while True:
         a, b = (rng.choice(_names(masks)) if natural else _shuffled_name(rng, masks) for _ in range(2))
@@ -92,12 +92,8 @@ def _plan(rng: Random, masks: int) -> Choice:
             return Choice(rng.choice(TEMPLATES), rng.choice(_lead_ins()), a, b)
 
 
-def _key(choice: Choice) -> str:
-    return _pair(choice.a, choice.b)
-
-
 def _split_of(key: str) -> Split:
-    """The paper's pairs are the test set; of all others one in ten is for validation."""
+    """The paper's pairs are the test set; 10 % of all others are for validation."""
     if key in _paper_pairs():
         return "test"
     return "validation" if split_of(key) == "validation" else "train"
@@ -114,11 +110,11 @@ def _write(rng: Random, choice: Choice) -> Item:
 
 
 def _score(item: Item, text: str) -> bool:
-    """True for either alternative, whole; a mixture of the two is wrong."""
+    """True for either alternative as a whole; a mixture of the two is wrong."""
     return text.strip() in (item.meta["a"], item.meta["b"])
 
 
-SOURCE: Source[Choice] = Source(
+SOURCE: TaskSource[Choice] = TaskSource(
     name=NAME,
     levels=(2, 3, 4),
     sizes={"train": 1000, "validation": 300, "test": 70},

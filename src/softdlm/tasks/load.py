@@ -1,23 +1,23 @@
-"""The border of the package: names, splits and sizes are checked here and nowhere else."""
+"""Tasks by name. Names, splits and sizes are checked here and nowhere else in the package."""
 
 from collections.abc import Callable, Iterator
 
 from softdlm.errors import UsageError
 from softdlm.sandbox.run import Sandbox
 from softdlm.tasks import code, either_or, math
-from softdlm.tasks.task import SPLITS, Item, Source, Split, Task, draw_distinct, stream
+from softdlm.tasks.task import SPLITS, Item, Split, Task, TaskSource, draw_distinct, stream
 
-_SOURCES: dict[str, Source] = {s.name: s for s in (math.SOURCE, code.SOURCE, either_or.SOURCE)}
+_SOURCES: dict[str, TaskSource] = {s.name: s for s in (math.SOURCE, code.SOURCE, either_or.SOURCE)}
 TASKS = tuple(_SOURCES)
 
 
 def load_task(
     name: str, *, seed: int = 0, size: int | None = None, split: str = "test", sandbox: Sandbox | None = None
 ) -> Task:
-    """A fixed set of items. With the default seed and size it is the official set of that split.
+    """A fixed set of items; with the default seed and size, the official set of that split.
 
-    The test set of either-or is the paper's prompts in the paper's order, whatever the seed. `sandbox` is where
-    programs run in a task that `runs_code`; without it they run as limited processes.
+    The test set of either-or is the paper's prompts in the paper's order for every seed. `sandbox` runs the answers of
+    a task that `runs_code`; by default they run as processes with limits.
     """
     source, known = _source(name), _split(split)
     scorer = _scorer(source, sandbox)
@@ -32,27 +32,27 @@ def load_task(
 
 
 def runs_code(name: str) -> bool:
-    """Whether the answers of this task are programs, which want a sandbox."""
+    """Whether the answers of this task are programs, which run in a sandbox."""
     return _source(name).score_in is not None
 
 
 def official_size(name: str, split: str = "test") -> int:
-    """How many items the official set of a split has."""
+    """Number of items in the official set of a split."""
     return _source(name).sizes[_split(split)]
 
 
 def training_stream(name: str, *, seed: int | str = 0) -> Iterator[tuple[str, str]]:
-    """(prompt, response) pairs without end, never a validation or test problem."""
+    """Endless (prompt, response) pairs for training, without validation and test problems."""
     return ((item.prompt, item.target) for item in stream(_source(name), seed))
 
 
-def _source(name: str) -> Source:
+def _source(name: str) -> TaskSource:
     if name not in _SOURCES:
         raise UsageError(f"unknown task {name!r}: one of {', '.join(TASKS)}")
     return _SOURCES[name]
 
 
-def _scorer(source: Source, sandbox: Sandbox | None) -> Callable[[Item, str], bool]:
+def _scorer(source: TaskSource, sandbox: Sandbox | None) -> Callable[[Item, str], bool]:
     if sandbox is None:
         return source.score
     if source.score_in is None:

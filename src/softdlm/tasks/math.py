@@ -1,8 +1,8 @@
-"""mini-math: word problems of 2 to 4 steps, free in their wording, with the answer after ####.
+"""mini-math: word problems of 2 to 4 steps with many wordings; the answer follows ####.
 
-Question and solution are worded in many ways: that freedom is what makes tokens predicted in parallel
-clash. The key of a problem is its structure and its numbers, so a test problem does not come back in
-training with other names.
+Questions and solutions are worded in many ways: this freedom is what makes tokens that are predicted in parallel
+inconsistent. The key of a problem is its structure and its numbers, so a test problem does not occur in training with
+other names.
 """
 
 import re
@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from softdlm.tasks import math_people, math_shop, math_story
-from softdlm.tasks.task import RESPONSE_TOKENS, Item, Source, split_of
+from softdlm.tasks.task import RESPONSE_TOKENS, Item, TaskSource, split_of
 
 NAME = "mini-math"
 _FRAMES = {"story": math_story, "people": math_people, "shop": math_shop}
@@ -30,7 +30,7 @@ def _plan(rng: Random, level: int) -> MathPlan:
 
 
 def _key(plan: MathPlan) -> str:
-    """Structure and numbers only, written out the same way on every platform and Python."""
+    """Structure and numbers only; the same text on every platform and Python version."""
     return f"{plan.frame} {_flat(plan.content)}"
 
 
@@ -45,12 +45,12 @@ def _write(rng: Random, plan: MathPlan) -> Item | None:
     prompt, target = written
     answer = final_answer(target)
     if answer is None:
-        raise AssertionError(f"a solution without an answer: {target!r}")
+        raise AssertionError(f"a generated solution has no answer: {target!r}")
     return Item(NAME, _key(plan), prompt, target, plan.level, {"answer": answer})
 
 
 def final_answer(text: str) -> str | None:
-    """The number after the last ####, without commas or a closing full stop, as GSM8K reads it."""
+    """The number after the last ####, without commas and a final full stop, as in GSM8K."""
     found = _ANSWER.findall(text)
     return found[-1].replace(",", "").removesuffix(".") if found else None
 
@@ -59,7 +59,7 @@ def _score(item: Item, text: str) -> bool:
     return final_answer(text) == item.meta["answer"]
 
 
-SOURCE: Source[MathPlan] = Source(
+SOURCE: TaskSource[MathPlan] = TaskSource(
     name=NAME,
     levels=(2, 3, 4),
     sizes={"train": 1000, "validation": 500, "test": 1000},

@@ -1,17 +1,17 @@
-"""Several people, each compared with the one before: "Ben has twice as many as Ava"."""
+"""Problems about several people, each compared with the previous one: "Ben has twice as many as Ava"."""
 
 from random import Random
 from typing import NamedTuple
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.math_text import Slots, Step, capital, cast, question, solution, times
+from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, times
 
 _ASKS = ("last", "sum", "gap", "total")
 _RELATIONS = ("more", "fewer", "times", "half")
 
 
 class People(NamedTuple):
-    """The first one's number, the relations (kind, number) of those that follow, and the question."""
+    """The first person's number, the relations (kind, number) of the following people, and the question."""
 
     first: int
     relations: tuple[tuple[str, int], ...]
@@ -35,7 +35,7 @@ def _relation(rng: Random) -> tuple[str, int]:
 
 
 def _allowed(people: People, level: int) -> bool:
-    """Whole numbers of things, at least 2 each and at most 300; a gap that is neither 0 nor told."""
+    """Whether all numbers are whole and from 2 to 300, and a gap is neither 0 nor stated in the question."""
     values = _values(people)
     told = len(people.relations) == 1 and people.relations[0][0] in ("more", "fewer")
     if people.ask == "gap" and (values[0] == values[-1] or told):
@@ -51,11 +51,11 @@ def _values(people: People) -> list[int]:
     return values
 
 
-def _step(kind: str, number: int, value: int, slots: Slots) -> Step:
-    return Step("person", {"more": "+", "fewer": "-", "times": "*", "half": "/"}[kind], value, number, slots)
+def _step(kind: str, number: int, value: int, slots: Slots) -> Equation:
+    return Equation("person", {"more": "+", "fewer": "-", "times": "*", "half": "/"}[kind], value, number, slots)
 
 
-def solve(people: People, names: list[str], slots: Slots) -> list[Step]:
+def solve(people: People, names: list[str], slots: Slots) -> list[Equation]:
     values = _values(people)
     steps = [
         _step(kind, number, value, {**slots, "S": name, "N": name})
@@ -64,24 +64,23 @@ def solve(people: People, names: list[str], slots: Slots) -> list[Step]:
     return steps + _asked(people, values, names, slots)
 
 
-def _asked(people: People, values: list[int], names: list[str], slots: Slots) -> list[Step]:
+def _asked(people: People, values: list[int], names: list[str], slots: Slots) -> list[Equation]:
     if people.ask == "sum":
-        return [Step("sum", "+", values[0], values[-1], slots)]
+        return [Equation("sum", "+", values[0], values[-1], slots)]
     if people.ask == "gap":
         ahead = names[-1] if values[-1] > values[0] else names[0]
         top, low = max(values[0], values[-1]), min(values[0], values[-1])
-        return [Step("gap", "-", top, low, {**slots, "S": ahead, "N": ahead})]
+        return [Equation("gap", "-", top, low, {**slots, "S": ahead, "N": ahead})]
     if people.ask == "total":
-        return [Step("sum", "+", sum(values[:i]), values[i], slots) for i in range(1, len(values))]
+        return [Equation("sum", "+", sum(values[:i]), values[i], slots) for i in range(1, len(values))]
     return []
 
 
 def write(rng: Random, people: People) -> tuple[str, str] | None:
     slots = cast(rng)
     names = rng.sample(words.NAMES, len(people.relations) + 1)
-    asked = question(_question(rng, people, names, slots))
-    solved = asked and solution(rng, solve(people, names, slots), words.PEOPLE_STEPS)
-    return (asked, solved) if asked and solved else None
+    asked = _question(rng, people, names, slots)
+    return problem(rng, asked, solve(people, names, slots), words.PEOPLE_STEPS)
 
 
 def _question(rng: Random, people: People, names: list[str], slots: Slots) -> str:

@@ -1,14 +1,14 @@
-"""Money: things bought or sold by the piece, a coupon or bonus, and what is left or shared."""
+"""Problems about money: things bought or sold by the piece, a coupon or bonus, and what is left or shared."""
 
 from random import Random
 from typing import NamedTuple
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.math_text import Slots, Step, capital, cast, pronoun_or_name, question, solution
+from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, pronoun_or_name
 
 
 class Shop(NamedTuple):
-    """`side` is buy or sell, `lots` are (pieces, price), `extra` is a coupon or bonus (0 for none)."""
+    """`side` is buy or sell, `lots` are (pieces, price), `extra` is a coupon or bonus (0: none)."""
 
     side: str
     lots: tuple[tuple[int, int], ...]
@@ -23,7 +23,7 @@ _SHAPES = {
     4: ((2, 1, 0), (2, 0, 1)),
     5: ((2, 1, 1), (3, 0, 0)),
 }
-"""Level -> (lots, with an extra, with a question that takes a step): lots + sums + extra + question."""
+"""Level -> (number of lots, 1 with an extra, 1 if the question takes a step)."""
 
 
 def plan(rng: Random, level: int) -> Shop:
@@ -49,35 +49,34 @@ def _draw(rng: Random, lots: int, extra: int, asks: int) -> Shop | None:
     return Shop(side, goods, more, ask, rng.randint(2, 60) + (due if ask == "change" else 0))
 
 
-def solve(shop: Shop, things: tuple[str, ...], slots: Slots) -> list[Step]:
-    """Each lot, their sum, the extra, the question."""
+def solve(shop: Shop, things: tuple[str, ...], slots: Slots) -> list[Equation]:
+    """The equations in order: each lot, their sums, the extra, the question."""
     steps = [
-        Step(shop.side, "*", k, m, {**slots, "k": k, "m": m, "o": o})
+        Equation(shop.side, "*", k, m, {**slots, "k": k, "m": m, "o": o})
         for (k, m), o in zip(shop.lots, things, strict=True)
     ]
     due = steps[0].r
     for lot in steps[1 : len(shop.lots)]:
-        steps.append(Step("sum", "+", due, lot.r, slots))
+        steps.append(Equation("sum", "+", due, lot.r, slots))
         due += lot.r
     if shop.extra:
-        steps.append(Step(*(("tip", "+") if shop.side == "sell" else ("coupon", "-")), due, shop.extra, slots))
+        steps.append(Equation(*(("tip", "+") if shop.side == "sell" else ("coupon", "-")), due, shop.extra, slots))
         due = steps[-1].r
     if shop.ask == "change":
-        steps.append(Step("change", "-", shop.number, due, slots))
+        steps.append(Equation("change", "-", shop.number, due, slots))
     elif shop.ask == "saved":
-        steps.append(Step("saved", "+", due, shop.number, slots))
+        steps.append(Equation("saved", "+", due, shop.number, slots))
     elif shop.ask == "split":
-        steps.append(Step("split", "/", due, shop.number, slots))
+        steps.append(Equation("split", "/", due, shop.number, slots))
     return steps
 
 
 def write(rng: Random, shop: Shop) -> tuple[str, str] | None:
     slots = cast(rng)
     things = tuple(rng.sample(words.THINGS, len(shop.lots)))
-    asked = question(_question(rng, shop, things, slots))
+    asked = _question(rng, shop, things, slots)
     slots["S"] = pronoun_or_name(rng, str(slots["N"]))
-    solved = asked and solution(rng, solve(shop, things, slots), words.SHOP_STEPS)
-    return (asked, solved) if asked and solved else None
+    return problem(rng, asked, solve(shop, things, slots), words.SHOP_STEPS)
 
 
 def _question(rng: Random, shop: Shop, things: tuple[str, ...], slots: Slots) -> str:

@@ -1,22 +1,33 @@
-"""One person's things: what there is at first, what happens to it, and a question about the end."""
+"""Problems about one person's things: how many at first, what happens to them, and how many in the end."""
 
 from random import Random
 from typing import NamedTuple
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.math_text import Slots, Step, capital, cast, pronoun_or_name, question, solution, times
+from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, pronoun_or_name, times
 
 _STARTS = ("have", "have", "boxes", "kinds", "more", "fewer", "times")
 _EVENTS = ("gain", "gain", "lose", "lose", "double", "triple", "half", "packs", "gifts")
 _ASKS = ("now", "now", "share", "sell", "need", "compare", "together")
 _TELLS_FRIEND = {"more", "fewer", "times", "compare", "together"}
-"""Kinds that say how many the friend has; a problem says it once."""
+"""Kinds that state how many the friend has; a problem has at most one of them."""
 _ALONE = {kind: tuple(s for s in said if "{F}" not in s) for kind, said in words.STORY_SENTENCES.items()}
 _STEPS_OF = {"have": 0, "now": 0, "packs": 2, "gifts": 2}
+_EQUATIONS = {
+    **dict.fromkeys(("kinds", "more"), "m+n"),
+    "fewer": "m-n",
+    **dict.fromkeys(("boxes", "times"), "k*m"),
+    **dict.fromkeys(("gain", "together"), "v+n"),
+    **dict.fromkeys(("lose", "compare"), "v-n"),
+    "need": "n-v",
+    **dict.fromkeys(("double", "triple", "sell"), "v*k"),
+    **dict.fromkeys(("half", "share"), "v/k"),
+}
+"""Kind -> its equation; v is the number of things before the event, n, k and m are the event's own numbers."""
 
 
 class Event(NamedTuple):
-    """A start, an event or the question, with its numbers (0 where it has none)."""
+    """A start, an event or the question, with its numbers (0: none)."""
 
     kind: str
     n: int = 0
@@ -25,7 +36,7 @@ class Event(NamedTuple):
 
 
 def plan(rng: Random, level: int) -> tuple[Event, ...]:
-    """A story of exactly `level` steps."""
+    """A story whose solution has exactly `level` equations."""
     while True:
         events = _attempt(rng, level)
         if events and all(step.sound() for step in solve(events, {})):
@@ -58,13 +69,13 @@ def _with_numbers(rng: Random, kinds: tuple[str, ...]) -> tuple[Event, ...] | No
     return tuple(events)
 
 
-def _after(event: Event, value: int, steps: list[Step]) -> int:
-    """How many there are after an event: what its steps give, or what it tells, or as many as before."""
+def _after(event: Event, value: int, steps: list[Equation]) -> int:
+    """The number of things after an event: the result of its equations, the number it states, or as before."""
     return steps[-1].r if steps else event.n or value
 
 
 def _draw(rng: Random, kind: str, value: int) -> Event | None:
-    """Numbers for this kind after `value`, or None where the kind cannot follow it."""
+    """Random numbers for this kind after `value` things, or None if the kind cannot follow."""
     between = rng.randint
     match kind:
         case "have":
@@ -109,7 +120,7 @@ def _draw_bounded(rng: Random, kind: str, value: int) -> Event | None:
     return None
 
 
-def solve(events: tuple[Event, ...], slots: Slots) -> list[Step]:
+def solve(events: tuple[Event, ...], slots: Slots) -> list[Equation]:
     """The equations of a story, in order."""
     value, steps = 0, []
     for event in events:
@@ -119,40 +130,26 @@ def solve(events: tuple[Event, ...], slots: Slots) -> list[Step]:
     return steps
 
 
-def _steps(event: Event, v: int, slots: Slots) -> list[Step]:
+def _steps(event: Event, value: int, slots: Slots) -> list[Equation]:
+    """The equations of one event after `value` things."""
     kind, n, k, m = event
-    slots = {**slots, "n": n, "k": k, "m": m, "v": v}
-    match kind:
-        case "have" | "now":
-            return []
-        case "kinds" | "more":
-            return [Step(kind, "+", m, n, slots)]
-        case "fewer":
-            return [Step(kind, "-", m, n, slots)]
-        case "boxes" | "times":
-            return [Step(kind, "*", k, m, slots)]
-        case "gain" | "together":
-            return [Step(kind, "+", v, n, slots)]
-        case "lose" | "compare":
-            return [Step(kind, "-", v, n, slots)]
-        case "need":
-            return [Step(kind, "-", n, v, slots)]
-        case "double" | "triple" | "sell":
-            return [Step(kind, "*", v, k, slots)]
-        case "half" | "share":
-            return [Step(kind, "/", v, k, slots)]
-        case _:
-            sign = "+" if kind == "packs" else "-"
-            return [Step(f"{kind}1", "*", k, m, slots), Step(f"{kind}2", sign, v, k * m, slots)]
+    numbers = {"n": n, "k": k, "m": m, "v": value}
+    slots = slots | numbers
+    if kind in ("packs", "gifts"):
+        sign = "+" if kind == "packs" else "-"
+        return [Equation(f"{kind}1", "*", k, m, slots), Equation(f"{kind}2", sign, value, k * m, slots)]
+    if kind not in _EQUATIONS:
+        return []
+    left, op, right = _EQUATIONS[kind]
+    return [Equation(kind, op, numbers[left], numbers[right], slots)]
 
 
 def write(rng: Random, events: tuple[Event, ...]) -> tuple[str, str] | None:
     slots = cast(rng)
     slots["t"] = times(rng, events[0].k) if events[0].kind == "times" else ""
-    asked = question(_question(rng, events, slots))
+    asked = _question(rng, events, slots)
     slots["S"] = pronoun_or_name(rng, str(slots["N"]))
-    solved = asked and solution(rng, solve(events, slots), words.STORY_STEPS)
-    return (asked, solved) if asked and solved else None
+    return problem(rng, asked, solve(events, slots), words.STORY_STEPS)
 
 
 def _question(rng: Random, events: tuple[Event, ...], slots: Slots) -> str:
@@ -174,6 +171,6 @@ def _question(rng: Random, events: tuple[Event, ...], slots: Slots) -> str:
 
 
 def _sentence(rng: Random, event: Event, slots: Slots, alone: bool = False) -> str:
-    """`alone` keeps the friend out, whose number would else seem to change before it is told."""
+    """With `alone` the friend is not mentioned, because the friend's number is stated only later."""
     options = (_ALONE if alone else words.STORY_SENTENCES)[event.kind]
     return rng.choice(options).format_map({**slots, **event._asdict()})

@@ -1,6 +1,6 @@
-"""What the three frames of mini-math share: who is in a problem, equations, the wording of a solution."""
+"""Shared by the three kinds of mini-math problems: people, equations, and the wording of solutions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add, floordiv, mul, sub
 from random import Random
@@ -17,8 +17,8 @@ Slots = dict[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One equation `a op b = r`; `kind` names the sentences that can say it, `slots` what they mention."""
+class Equation:
+    """An equation `a op b = r`. `kind` selects the sentences that word it, `slots` fills them in."""
 
     kind: str
     op: str
@@ -31,12 +31,12 @@ class Step:
         return _OPERATIONS[self.op](self.a, self.b)
 
     def sound(self) -> bool:
-        """Non-negative, within bounds, and without remainder."""
+        """Whether the result is from 0 to LARGEST and has no remainder."""
         return 0 <= self.r <= LARGEST and (self.op != "/" or self.a == self.b * self.r)
 
 
 def cast(rng: Random) -> Slots:
-    """Who and what a problem is about. The friend takes the other pronoun: "she" and "he" are clear."""
+    """The people and things of a problem. The friend has the other pronoun, so that "she" and "he" are clear."""
     she, he = rng.choice(words.SHE), rng.choice(words.HE)
     name, friend = (she, he) if rng.random() < 0.5 else (he, she)
     x, y = rng.sample(words.COLOURS, 2)
@@ -58,20 +58,20 @@ def times(rng: Random, k: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a whole solution talks. Steps share it: many ways to say a solution, but one way once it has begun.
+    """The style of a whole solution. It varies between solutions but not between the steps of one.
 
-    With a free choice at every step, even one token at a time goes wrong: positions far ahead are committed before
-    anything says how long the sentences before them will be.
+    With a new style at every step, even decoding one token at a time fails: later positions are committed before the
+    length of the sentences before them is known.
     """
 
     starts: tuple[str, str]
-    """Of the first sentence and of the others."""
+    """How the first sentence starts, and how the others start."""
     sentence: int
-    """Which of a kind's sentences, counted round."""
+    """Index into the sentences of a kind, modulo their number."""
     plain: bool
-    """Sentences that say only the equation."""
+    """Whether sentences state the equation only."""
     swap: bool
-    """Terms of sums and products in the other order."""
+    """Whether the terms of sums and products are swapped."""
     ending: str
 
 
@@ -79,17 +79,21 @@ def draw_style(rng: Random, plain: bool) -> Style:
     return Style(rng.choice(words.STARTS), rng.randrange(60), plain, rng.random() < 0.5, rng.choice(words.ENDINGS))
 
 
-def equation(step: Step, swap: bool) -> str:
+def equation(step: Equation, swap: bool) -> str:
     a, b = (step.b, step.a) if swap and step.op in "+*" else (step.a, step.b)
     return f"{a}{step.op}{b}={step.r}"
 
 
-def question(sentences: str) -> str | None:
-    return sentences if fits(sentences, _QUESTION_PIECES) else None
+def problem(
+    rng: Random, question: str, steps: Sequence[Equation], sentences: words.Sentences
+) -> tuple[str, str] | None:
+    """Question and worded solution, or None if one of them does not fit."""
+    solved = _solution(rng, steps, sentences) if fits(question, _QUESTION_PIECES) else None
+    return (question, solved) if solved else None
 
 
-def solution(rng: Random, steps: Sequence[Step], sentences: Mapping[str, Sequence[str]]) -> str | None:
-    """Steps in words, then the answer after ####; plainer words where there is little room, or None."""
+def _solution(rng: Random, steps: Sequence[Equation], sentences: words.Sentences) -> str | None:
+    """The steps in words, then the answer after ####; in plain style if space is short, None if it does not fit."""
     for plain in (rng.random() < 0.3, True, True):
         style = draw_style(rng, plain)
         text = " ".join(_say(step, sentences, style, step is steps[0]) for step in steps)
@@ -99,7 +103,7 @@ def solution(rng: Random, steps: Sequence[Step], sentences: Mapping[str, Sequenc
     return None
 
 
-def _say(step: Step, sentences: Mapping[str, Sequence[str]], style: Style, first: bool) -> str:
+def _say(step: Equation, sentences: words.Sentences, style: Style, first: bool) -> str:
     options = words.ANY_STEP if style.plain else sentences[step.kind]
     slots = step.slots | {"e": equation(step, style.swap), "r": step.r}
     return capital(style.starts[not first] + options[style.sentence % len(options)].format_map(slots)) + "."

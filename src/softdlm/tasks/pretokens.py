@@ -1,7 +1,7 @@
-"""How text falls into pieces.
+"""Splitting of text into pretokens.
 
-The tokenizer splits text by this pattern before it looks anything up, and every piece that a task can
-write is one entry of its vocabulary. So the task generators can count tokens without a tokenizer.
+The built-in tokenizer splits text by this pattern first, and every pretoken that a task can write is one entry of its
+vocabulary. So the task generators can count tokens without a tokenizer.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""What a task is: items, a score, and a rule that says which split a problem belongs to.
+"""Tasks: items, a score, and a rule that assigns each problem to a split.
 
-The split is a function of the problem's content (its key), never of a seed. A training stream can therefore
-not emit a held-out problem, whatever it is seeded with.
+The split depends on the problem's content (its key) and never on a seed. So a training stream cannot contain a held-out
+problem, with any seed.
 
-Prompts are plain user text; the chat template is put around them elsewhere. Responses are what stands between
-the template and EOS. They start without a space, except in either-or, where the response continues the
-sentence of the prompt: " New York" is one token a word, after the template and straight after the prompt.
+Prompts are plain user text; the chat template is added elsewhere. A response is the text between the template and EOS.
+It starts without a space, except in either-or, where it continues the sentence of the prompt: each word of " New York"
+is one token, with and without the template.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 PROMPT_TOKENS = 64
-"""Most tokens a prompt may take, with the chat template around it."""
+"""Most tokens of a prompt, chat template included."""
 TEMPLATE_TOKENS = 8
-"""Tokens of the chat template around one user message, up to where the response begins."""
+"""Tokens of the chat template around one user message, up to the start of the response."""
 RESPONSE_TOKENS = 64
-"""Most tokens a response may take, with the EOS that ends it."""
+"""Most tokens of a response, EOS included."""
 
 _BUCKETS, _TEST, _VALIDATION = 20, 3, 2
 _MISSES = 200_000
@@ -33,10 +33,10 @@ _MISSES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One problem. `target` is a reference response: `score(item, item.target)` is always true.
+    """One problem. `target` is a reference response, so `score(item, item.target)` is true.
 
-    `key` is the content that decides the split, without names and wording. `level` grades difficulty.
-    `meta` holds what the scorer of the task needs.
+    `key` is the content without names and wording; it decides the split. `level` is the difficulty. `meta` holds what
+    the task's scorer needs.
     """
 
     task: str
@@ -48,7 +48,7 @@ class Item:
 
     @property
     def id(self) -> str:
-        """Depends on the prompt alone, so it is the same under every seed and size."""
+        """Identifier that depends on the prompt only, so it is the same for every seed and size."""
         return f"{self.task}-{self.level}-{blake2b(self.prompt.encode(), digest_size=6).hexdigest()}"
 
 
@@ -74,47 +74,47 @@ class Task:
     def score(self, item: Item, text: str) -> bool:
         return self.scorer(item, text)
 
-    def score_all(self, items: Sequence[Item], texts: Sequence[str], workers: int | None = None) -> list[bool]:
-        """Scores of many texts in order; threads help where scoring waits for a process (mini-code)."""
+    def score_all(self, items: Sequence[Item], texts: Sequence[str]) -> list[bool]:
+        """Scores of many texts, in order. Threads help where scoring waits for a process (mini-code)."""
         if len(items) != len(texts):
-            raise ValueError(f"{len(items)} items but {len(texts)} texts: give one text per item")
-        with ThreadPoolExecutor(max_workers=workers) as pool:
+            raise ValueError(f"there are {len(items)} items but {len(texts)} texts: give one text per item")
+        with ThreadPoolExecutor() as pool:
             return list(pool.map(self.scorer, items, texts))
 
 
-Plan = TypeVar("Plan")
+ProblemPlan = TypeVar("ProblemPlan")
 
 
 @dataclass(frozen=True)
-class Source(Generic[Plan]):
-    """How a task makes problems: a plan (content), its key, and words for it.
+class TaskSource(Generic[ProblemPlan]):
+    """The generator of a task: draws a plan (the content), gives its key, and words it.
 
-    `write` returns None where the words would not fit the token limits; the plan is then drawn again. `score_in` makes
-    the scorer for a sandbox, where answers are programs.
+    `write` returns None if the text exceeds the token limits; another plan is then drawn. For tasks whose answers are
+    programs, `score_in` makes the scorer for a sandbox.
     """
 
     name: str
     levels: tuple[int, ...]
     sizes: Mapping[Split, int]
     max_new_tokens: int
-    plan: Callable[[Random, int], Plan]
-    key: Callable[[Plan], str]
-    write: Callable[[Random, Plan], Item | None]
+    plan: Callable[[Random, int], ProblemPlan]
+    key: Callable[[ProblemPlan], str]
+    write: Callable[[Random, ProblemPlan], Item | None]
     score: Callable[[Item, str], bool]
     split_of: Callable[[str], Split]
     score_in: Callable[[Sandbox], Callable[[Item, str], bool]] | None = None
 
 
 def split_of(key: str) -> Split:
-    """15 % of all problems are test, 10 % validation, the rest is for training."""
+    """15 % of all problems are for test, 10 % for validation, the rest for training."""
     bucket = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "big") % _BUCKETS
     if bucket < _TEST:
         return "test"
     return "validation" if bucket < _TEST + _VALIDATION else "train"
 
 
-def draw(source: Source[Plan], rng: Random, split: Split, level: int) -> Item:
-    """The next problem of this split and level."""
+def draw(source: TaskSource[ProblemPlan], rng: Random, split: Split, level: int) -> Item:
+    """Draw the next problem of this split and level."""
     while True:
         plan = source.plan(rng, level)
         if source.split_of(source.key(plan)) == split:
@@ -123,8 +123,8 @@ def draw(source: Source[Plan], rng: Random, split: Split, level: int) -> Item:
                 return item
 
 
-def draw_distinct(source: Source[Plan], seed: int, split: Split, size: int) -> tuple[Item, ...]:
-    """`size` items with distinct keys, levels in turn; a smaller size gives a prefix of a larger one."""
+def draw_distinct(source: TaskSource[ProblemPlan], seed: int, split: Split, size: int) -> tuple[Item, ...]:
+    """`size` items with distinct keys, cycling through the levels; a smaller size gives a prefix of a larger one."""
     rng = Random(f"{source.name}/{split}/{seed}")
     items: dict[str, Item] = {}
     misses = 0
@@ -133,12 +133,12 @@ def draw_distinct(source: Source[Plan], seed: int, split: Split, size: int) -> t
         misses += item.key in items
         items.setdefault(item.key, item)
         if misses > _MISSES:
-            raise ValueError(f"size {size} is more than {source.name} has in {split}: ask for at most {len(items)}")
+            raise ValueError(f"size {size} is more than {source.name} has in {split}: use at most {len(items)}")
     return tuple(items.values())
 
 
-def stream(source: Source[Plan], seed: int | str) -> Iterator[Item]:
-    """Training items without end. Workers that share the labour take different seeds."""
+def stream(source: TaskSource[ProblemPlan], seed: int | str) -> Iterator[Item]:
+    """Endless training items. Parallel workers need different seeds."""
     rng = Random(f"{source.name}/train/{seed}")
     while True:
         yield draw(source, rng, "train", rng.choice(source.levels))

@@ -1,4 +1,4 @@
-"""Batches for the training loop: made by worker processes, taken in order, the same for any number of workers."""
+"""Batches for the training loop: made by worker processes, in order, and the same for any number of workers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from torch import Tensor
 from softdlm.models.llada import FAMILY
 from softdlm.models.tokenizer import load_tokenizer, token_id
 from softdlm.tasks.task import RESPONSE_TOKENS
-from softdlm.train.examples import RowMaker, Rows, Tokens
+from softdlm.train.examples import ExampleMaker, Examples, Tokens
 
 AHEAD = 3
-"""Tasks given to each worker in advance; enough to ride out an uneven step, little enough to stop quickly."""
+"""Jobs queued per worker: enough for uneven steps, few enough to stop quickly."""
 TOGETHER = 16
-"""Batches in a task: with one in each, taking in the results slows the launches of a GPU to two thirds."""
+"""Batches per job. With one per job, receiving the results slowed GPU launches to two thirds."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows on the device: a prompt, an answer region (response, then EOS), padding that nobody sees."""
+    """Examples on the device. A row is a prompt, an answer region (the response, then EOS), and masked padding."""
 
     ids: Int[Tensor, "B L"]
     prompt: Int[Tensor, "B"]
+    """Tokens of the prompt."""
     answer: Int[Tensor, "B"]
+    """Positions of the answer region."""
 
     @property
     def positions(self) -> Int[Tensor, "B L"]:
@@ -46,7 +48,7 @@ class Batch:
 
     @property
     def places(self) -> Int[Tensor, "B A"]:
-        """The positions after each prompt, as many as the longest answer region has: a fixed shape."""
+        """The positions after each prompt, as many as the longest answer region has, so that the shape is fixed."""
         return self.prompt[:, None] + torch.arange(RESPONSE_TOKENS, device=self.ids.device)
 
     @property
@@ -56,7 +58,7 @@ class Batch:
 
 
 def read_tokens(folder: Path) -> Tokens:
-    """The tokenizer of a folder; the chat template's constant ids are found by rendering an empty prompt."""
+    """The tokenizer of a folder. Rendering a placeholder prompt gives the chat template's constant ids."""
     tokenizer = load_tokenizer(folder, FAMILY)
     mask_id = token_id(tokenizer, FAMILY.mask_token)
     assert mask_id is not None
@@ -66,31 +68,31 @@ def read_tokens(folder: Path) -> Tokens:
     return Tokens(folder / "tokenizer.json", len(tokenizer), mask_id, tokenizer.eos_token_id, prefix, suffix)
 
 
-def stream_rows(maker: RowMaker, start: int, workers: int, pool: int) -> Generator[Rows, None, None]:
-    """Rows of the steps from `start` on, without end: batch `step % pool`, made once and kept.
+def stream_examples(maker: ExampleMaker, start: int, workers: int, pool: int) -> Generator[Examples, None, None]:
+    """Batches from step `start` on, without end. Step s uses batch s % pool; each is made once and kept.
 
-    A resumed run makes again what it needs, so it meets the same rows as an undisturbed one.
+    A resumed run makes the batches that it needs again, so it sees the same ones as an uninterrupted run.
     """
-    kept: dict[int, Rows] = {}
+    kept: dict[int, Examples] = {}
     numbers = [step % pool for step in range(start, start + pool)]
-    with closing(_fresh_rows(maker, numbers, workers)) as fresh:
+    with closing(_fresh_examples(maker, numbers, workers)) as fresh:
         for number in cycle(numbers):
             if number not in kept:
                 kept[number] = next(fresh)
             yield kept[number]
 
 
-def _fresh_rows(maker: RowMaker, numbers: Sequence[int], workers: int) -> Generator[Rows, None, None]:
-    """Batches by their numbers, in order. With 0 workers they are made here.
+def _fresh_examples(maker: ExampleMaker, numbers: Sequence[int], workers: int) -> Generator[Examples, None, None]:
+    """The batches with these numbers, in order; with 0 workers they are made in this process.
 
-    Workers are spawned, never forked: a fork would inherit the threads and the GPU of this process.
+    Workers are spawned, not forked: a forked process would inherit the threads and the GPU context of this one.
     """
     if workers == 0:
         yield from map(maker.rows, numbers)
         return
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet_worker)
     try:
-        waiting: deque[Future[list[Rows]]] = deque()
+        waiting: deque[Future[list[Examples]]] = deque()
         for start in range(0, len(numbers), TOGETHER):
             waiting.append(pool.submit(maker.several, numbers[start : start + TOGETHER]))
             if len(waiting) > AHEAD * workers:
@@ -101,8 +103,8 @@ def _fresh_rows(maker: RowMaker, numbers: Sequence[int], workers: int) -> Genera
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def to_device(rows: Rows, device: torch.device) -> Batch:
-    """Two bytes an id across the bus, from pinned memory so that the copy does not hold up the loop."""
+def to_device(rows: Examples, device: torch.device) -> Batch:
+    """Copy a batch: two bytes per id, and from pinned memory, so that the loop does not wait for the copy."""
     tensors = [torch.from_numpy(array) for array in rows]
     if device.type == "cuda":
         tensors = [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
@@ -110,11 +112,11 @@ def to_device(rows: Rows, device: torch.device) -> Batch:
 
 
 def default_workers(device: torch.device) -> int:
-    """All cores but one where a GPU waits for rows; none on a CPU, whose cores the network needs itself."""
+    """All cores but one with a GPU, which would wait for examples; 0 on a CPU, where the network needs the cores."""
     return 0 if device.type == "cpu" else max(1, (os.cpu_count() or 1) - 1)
 
 
 def _quiet_worker() -> None:
-    """One thread each, and Ctrl-C is the parent's to handle."""
+    """One thread per worker; Ctrl-C is handled by the parent process only."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,6 @@
-"""Training rows: prompt, answer region and padding, as a function of the seed and the step.
+"""Training examples (prompt, answer region, padding) as a function of the seed and the step.
 
-Worker processes import this file, so it stays free of torch: a worker is up in a fraction of a second.
+Worker processes import this module. It does not import torch, so that they start in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LENGTH = PROMPT_TOKENS + RESPONSE_TOKENS
 
 
-class Rows(NamedTuple):
+class Examples(NamedTuple):
     """Arrays of one batch: ids [B, LENGTH], tokens of the prompt [B], positions of the answer region [B]."""
 
     ids: np.ndarray
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokens:
-    """What rows and network must know of a tokenizer; prefix and suffix are the chat template around a prompt."""
+    """The tokenizer as far as training needs it. `prefix` and `suffix` are the chat template around a prompt."""
 
     file: Path
     size: int
@@ -45,15 +45,15 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class RowMaker:
-    """Makes the rows of any step alone, so that workers need no order and a resumed run no history."""
+class ExampleMaker:
+    """Makes the batch of any step independently of all others, so workers and resumed runs need no common state."""
 
     tokens: Tokens
     mixture: Mapping[str, float]
     batch: int
     seed: int
 
-    def rows(self, step: int) -> Rows:
+    def rows(self, step: int) -> Examples:
         rng = Random(f"rows/{self.seed}/{step}")
         names = rng.choices(list(self.mixture), list(self.mixture.values()), k=self.batch)
         streams = {name: training_stream(name, seed=f"{self.seed}/{step}") for name in self.mixture}
@@ -67,23 +67,24 @@ class RowMaker:
         for row, prompt, response in zip(ids, prompts, responses, strict=True):
             row[: len(prompt) + len(response)] = prompt + response
         lengths = [answer_length(rng, *each) for each in zip(names, map(len, responses), strict=True)]
-        return Rows(ids, np.array([len(prompt) for prompt in prompts], np.int16), np.array(lengths, np.int16))
+        return Examples(ids, np.array([len(prompt) for prompt in prompts], np.int16), np.array(lengths, np.int16))
 
-    def several(self, steps: Sequence[int]) -> list[Rows]:
+    def several(self, steps: Sequence[int]) -> list[Examples]:
         return [self.rows(step) for step in steps]
 
     def _prompt(self, rng: Random, task: str, prompt: list[int]) -> list[int]:
-        """Inside the chat template; half of either-or as raw text, which is how the paper's prompts are read."""
+        """The prompt inside the chat template; half of either-or stays raw text, as in the paper's controlled study."""
         if task == EITHER_OR and rng.random() < 0.5:
             return prompt
         return [*self.tokens.prefix, *prompt, *self.tokens.suffix]
 
 
 def answer_length(rng: Random, task: str, response: int) -> int:
-    """Positions from the end of the prompt to the end of the canvas; what the response leaves is EOS.
+    """Positions of the answer region; those after the response are EOS.
 
-    Half of the canvases are full, the rest of any length, so that a user may choose max_new_tokens. Prompts of the
-    paper's controlled study are decoded with exactly as many masks as the answer has words, so either-or sees that.
+    Half of the answer regions have the full length and the others a random one, so that the model works with any
+    max_new_tokens. The paper's controlled study decodes with exactly as many masks as the answer has words, so half of
+    either-or is trained that way.
     """
     if task == EITHER_OR and rng.random() < 0.5:
         return response
@@ -91,12 +92,12 @@ def answer_length(rng: Random, task: str, response: int) -> int:
 
 
 def check(prompts: Sequence[list[int]], responses: Sequence[list[int]]) -> None:
-    """A tokenizer other than the tasks' own may need more room than a row has."""
+    """Refuse texts that do not fit into a row, as with a tokenizer other than the tasks' own."""
     prompt, response = max(map(len, prompts)), max(map(len, responses))
     if prompt > PROMPT_TOKENS or response >= RESPONSE_TOKENS:
         raise ValueError(
-            f"a prompt of {prompt} or a response of {response} tokens, where a row has room for {PROMPT_TOKENS} and "
-            f"{RESPONSE_TOKENS - 1}: the tokenizer is not the one the tasks were made for"
+            f"the longest prompt has {prompt} tokens and the longest response {response}; a row has room for "
+            f"{PROMPT_TOKENS} and {RESPONSE_TOKENS - 1}: use the built-in tokenizer"
         )
 
 

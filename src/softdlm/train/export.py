@@ -1,4 +1,4 @@
-"""From trained weights to a folder that softdlm.load reads as it reads LLaDA-8B."""
+"""Export of trained weights as a folder in LLaDA's checkpoint format, for softdlm.load."""
 
 from __future__ import annotations
 

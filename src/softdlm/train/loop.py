@@ -1,4 +1,4 @@
-"""The training loop: a recipe in, a checkpoint folder with its card out."""
+"""The training loop: from a recipe to a checkpoint folder with its card (training.json)."""
 
 from __future__ import annotations
 
@@ -18,57 +18,59 @@ import torch
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.models.load import BUILTIN, load
 from softdlm.records.files import write_json, write_text, writing
-from softdlm.train.batches import read_tokens, stream_rows, to_device
-from softdlm.train.examples import RowMaker, Rows, Tokens
+from softdlm.train.batches import read_tokens, stream_examples, to_device
+from softdlm.train.examples import ExampleMaker, Examples, Tokens
 from softdlm.train.export import CARD, export
 from softdlm.train.loss import arguments, network_loss, noise
 from softdlm.train.recipe import Recipe
-from softdlm.train.student import STATE, Progress, Student
+from softdlm.train.student import STATE, Student, TrainingProgress
 from softdlm.train.validate import validate
 from softdlm.version import __version__
 
 METRICS = "metrics.jsonl"
 PROBE = 100
-"""Steps after which `minutes` is turned into a number of steps; the first fifth, with compilation, is not timed."""
+"""Steps used to measure the speed that turns `minutes` into steps; the first fifth, with compilation, is not timed."""
 GRACE = 1.1
-"""A run that takes this much longer than its minutes is ended there, whatever its schedule."""
+"""A run is stopped when it takes this many times its `minutes`, even if its schedule is not finished."""
 LOG_SECONDS = 1.0
 BATCH_SIZES = {"cuda": 256, "cpu": 16}
-"""Rows decoded together when validating."""
+"""Prompts decoded at once in validation."""
 
 Say = Callable[[str], None]
-Report = Callable[[dict[str, Any]], None]
+OnMetrics = Callable[[dict[str, Any]], None]
 """Called about once a second with the latest metrics."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where and how a recipe is trained; apart from `minutes`, nothing here is meant to change what is learnt."""
+    """Where and how a recipe is trained. Apart from `minutes`, nothing here changes what is learnt."""
 
     out: Path
     device: torch.device
     workers: int = 0
     compile: bool = True
-    """On a GPU; a CPU never compiles."""
+    """Compile the loss on a GPU; ignored on a CPU."""
     minutes: float | None = None
-    """Sets the number of steps by the speed that is measured, in place of the recipe's."""
+    """Train for about this long: the number of steps follows from the measured speed instead of the recipe."""
     resume: bool = False
     save_seconds: float = 60.0
     validation_items: int = 64
 
     def __post_init__(self) -> None:
         if self.minutes is not None and not self.minutes > 0:
-            raise UsageError(f"minutes is {self.minutes}; it must be above 0")
+            raise UsageError(f"minutes must be above 0, not {self.minutes}")
         if self.workers < 0:
-            raise UsageError(f"workers is {self.workers}; it must be 0 (in this process) or more")
+            raise UsageError(f"workers must be 0 (examples are made in this process) or more, not {self.workers}")
         if self.validation_items < 0:
-            raise UsageError(f"validation items are {self.validation_items}; give 0 for none, or more")
+            raise UsageError(f"validation_items must be 0 (no validation) or more, not {self.validation_items}")
 
 
-def train(recipe: Recipe, run: Run, say: Say = print, report: Report = lambda metrics: None) -> dict[str, Any]:
-    """Train, export, validate; returns the card, which is also written to the folder."""
+def train(recipe: Recipe, run: Run, say: Say = print, report: OnMetrics = lambda metrics: None) -> dict[str, Any]:
+    """Train, export and validate. Returns the card, which is also written to the folder."""
     if run.minutes is not None and recipe.warmup < PROBE // 5:
-        raise UsageError(f"minutes need a warmup of at least {PROBE // 5} steps to measure in, not {recipe.warmup}")
+        raise UsageError(
+            f"minutes needs a warmup of at least {PROBE // 5} steps, in which speed is measured, not {recipe.warmup}"
+        )
     tokens = read_tokens(BUILTIN)
     config = recipe.config(tokens.size, tokens.mask_id, tokens.eos_id)
     student = Student(recipe, config, run.device)
@@ -91,8 +93,8 @@ def train(recipe: Recipe, run: Run, say: Say = print, report: Report = lambda me
     return card
 
 
-def _begin(student: Student, run: Run) -> Progress:
-    """Step 0 of an empty folder, or where the folder's state was left."""
+def _begin(student: Student, run: Run) -> TrainingProgress:
+    """Progress at step 0 in an empty folder, or at the state saved in the folder."""
     with writing(run.out):
         run.out.mkdir(parents=True, exist_ok=True)
     metrics = run.out / METRICS
@@ -104,16 +106,18 @@ def _begin(student: Student, run: Run) -> Progress:
         return progress
     if any(run.out.iterdir()):
         raise UsageError(f"{run.out} is not empty: give another --out, or --resume to go on with what is there")
-    return Progress(0, student.recipe.steps, run.minutes is None, 0.0)
+    return TrainingProgress(0, student.recipe.steps, run.minutes is None, 0.0)
 
 
-def _train_steps(student: Student, run: Run, tokens: Tokens, progress: Progress, say: Say, report: Report) -> Progress:
+def _train_steps(
+    student: Student, run: Run, tokens: Tokens, progress: TrainingProgress, say: Say, report: OnMetrics
+) -> TrainingProgress:
     recipe = student.recipe
-    maker = RowMaker(tokens, recipe.mixture, recipe.batch, recipe.seed)
+    maker = ExampleMaker(tokens, recipe.mixture, recipe.batch, recipe.seed)
     step_loss = StepLoss(student.network, recipe.seed, tokens.mask_id, run)
-    clock = Clock(recipe, run, progress)
+    clock = TrainingClock(recipe, run, progress)
     with (
-        closing(stream_rows(maker, progress.step, run.workers, recipe.pool)) as batches,
+        closing(stream_examples(maker, progress.step, run.workers, recipe.pool)) as batches,
         (run.out / METRICS).open("a") as metrics,
     ):
         while progress.step < progress.steps:
@@ -129,7 +133,7 @@ def _train_steps(student: Student, run: Run, tokens: Tokens, progress: Progress,
                 metrics.flush()
                 report(record)
             if run.minutes is not None and clock.seconds > GRACE * 60 * run.minutes:
-                say(f"ended by the clock at step {progress.step} of {progress.steps}: the schedule is cut short")
+                say(f"stopped at step {progress.step} of {progress.steps}: {run.minutes:g} minutes are over")
                 break
             if progress.planned and not last and clock.is_due("save", run.save_seconds):
                 student.save(run.out, progress)
@@ -137,7 +141,7 @@ def _train_steps(student: Student, run: Run, tokens: Tokens, progress: Progress,
 
 
 class StepLoss:
-    """The loss of a step: rows to the device, masks of this step's own seed, one compiled call."""
+    """The loss of a step: copies the batch to the device, masks it with the step's own seed, calls the network."""
 
     def __init__(self, network: Any, seed: int, mask_id: int, run: Run) -> None:
         cuda = run.device.type == "cuda"
@@ -146,7 +150,7 @@ class StepLoss:
         self.loss = torch.compile(network_loss, dynamic=False) if cuda and run.compile else network_loss
         self.autocast = partial(torch.autocast, run.device.type, torch.bfloat16, enabled=cuda)
 
-    def __call__(self, rows: Rows, step: int) -> torch.Tensor:
+    def __call__(self, rows: Examples, step: int) -> torch.Tensor:
         batch = to_device(rows, self.device)
         self.generator.manual_seed(self.seed * 1_000_003 + step)
         noised = noise(batch, self.mask_id, self.generator)
@@ -154,10 +158,10 @@ class StepLoss:
             return self.loss(self.network, *arguments(batch, noised))
 
 
-class Clock:
-    """Time spent on a run, resumed parts included; what is due; and how many steps fit into the minutes given."""
+class TrainingClock:
+    """Seconds spent on a run, resumed parts included; when to log and save; and how many steps fit into `minutes`."""
 
-    def __init__(self, recipe: Recipe, run: Run, progress: Progress) -> None:
+    def __init__(self, recipe: Recipe, run: Run, progress: TrainingProgress) -> None:
         self.recipe, self.run = recipe, run
         self.before, self.started = progress.seconds, time.perf_counter()
         self.last: dict[str, float] = {"log": self.started, "save": self.started}
@@ -176,8 +180,8 @@ class Clock:
         self.last[what] = now
         return True
 
-    def plan(self, progress: Progress, say: Say) -> Progress:
-        """Fix the schedule's length once the speed is known; the warm-up before that does not depend on it."""
+    def plan(self, progress: TrainingProgress, say: Say) -> TrainingProgress:
+        """Set the schedule's length once the speed is known; the warm-up before that does not depend on the length."""
         untimed = self.probe // 5
         if progress.step not in (untimed, self.probe):
             return progress
@@ -192,9 +196,9 @@ class Clock:
         say(f"{steps} steps at {1 / pace:.1f} a second fit into {self.run.minutes:g} minutes")
         return replace(progress, steps=steps, planned=True)
 
-    def metrics(self, progress: Progress, loss: float) -> dict[str, Any]:
+    def metrics(self, progress: TrainingProgress, loss: float) -> dict[str, Any]:
         if not isfinite(loss):
-            raise SoftDLMError(f"the loss is {loss} at step {progress.step}: try a lower lr or a longer warmup")
+            raise SoftDLMError(f"the loss is {loss} at step {progress.step}: use a lower lr or a longer warmup")
         step, seconds = self.logged
         pace = (self.seconds - seconds) / max(progress.step - step, 1)
         self.logged = (progress.step, self.seconds)
@@ -218,7 +222,7 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
 
 
-def _card(student: Student, run: Run, progress: Progress) -> dict[str, Any]:
+def _card(student: Student, run: Run, progress: TrainingProgress) -> dict[str, Any]:
     from transformers import __version__ as transformers_version
 
     return {
@@ -238,7 +242,7 @@ def _card(student: Student, run: Run, progress: Progress) -> dict[str, Any]:
 
 
 def _validate(recipe: Recipe, run: Run, say: Say) -> list[dict[str, Any]]:
-    """Of the exported files, so that they are what is measured."""
+    """Validate the exported checkpoint, so that the files themselves are measured."""
     model = load(run.out, device=run.device)
     results = []
     for result in validate(model, list(recipe.mixture), run.validation_items, BATCH_SIZES[run.device.type]):

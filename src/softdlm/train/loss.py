@@ -1,4 +1,4 @@
-"""The masked-diffusion loss of LLaDA's supervised fine-tuning. Only [MASK] and tokens ever enter: no soft token."""
+"""The masked-diffusion loss of LLaDA's supervised fine-tuning. Inputs are tokens and [MASK], never soft tokens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from softdlm.models.denoiser import attention_pattern
 from softdlm.train.batches import Batch
 
 LEAST = 1e-3
-"""Smallest masking probability; it bounds the weight 1 / p."""
+"""Smallest masking probability p; it bounds the weight 1 / p."""
 
 
 @dataclass(frozen=True)
 class Noised:
-    """A batch with part of its answers masked. A is the longest answer region, whatever a row's own length."""
+    """A batch with part of its answers masked; A is the length of the longest answer region."""
 
     ids: Int[Tensor, "B L"]
     targets: Int[Tensor, "B A"]
@@ -30,7 +30,7 @@ class Noised:
 def noise(batch: Batch, mask_id: int, generator: torch.Generator) -> Noised:
     """Mask each position of an answer region with its row's probability p = (1 - LEAST) t + LEAST.
 
-    t is uniform and stratified: row i of B takes it from the i-th of B equal parts, which evens out the batches.
+    t is uniform and stratified: row i of B draws it from the i-th of B equal intervals, so batches differ less.
     """
     rows, device = len(batch.ids), batch.ids.device
     uniform = torch.rand(rows, 1 + batch.places.shape[1], generator=generator, device=device)
@@ -43,7 +43,7 @@ def noise(batch: Batch, mask_id: int, generator: torch.Generator) -> Noised:
 
 
 def arguments(batch: Batch, noised: Noised) -> tuple[Tensor, ...]:
-    """What `network_loss` takes beside the network."""
+    """The arguments of `network_loss` after the network."""
     pattern = attention_pattern(batch.real, batch.positions, None)
     assert pattern is not None
     return noised.ids, pattern, batch.positions[:1], batch.places, noised.targets, noised.weight
@@ -60,7 +60,7 @@ def network_loss(
 ) -> Float[Tensor, ""]:
     """The weighted sum of cross-entropies.
 
-    Plain tensors of fixed shapes in, a scalar out, so that it compiles once. Only answer positions see the LM head.
+    Inputs are tensors of fixed shapes, so it compiles once. Only answer positions go through the LM head.
     """
     states = network.model(input_ids=ids, attention_mask=pattern, position_ids=positions, use_cache=False)
     hidden = states.last_hidden_state

@@ -1,6 +1,6 @@
-"""Muon for many matrices at once."""
+"""The Muon optimiser, with matrices of equal shape updated together."""
 
-# torch._foreach_*: one launch for all matrices of a group
+# torch._foreach_* functions need one launch for all matrices of a group
 # pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of Jordan's quintic, as in torch.optim.Muon: five rounds bring singular values near 1."""
+"""Coefficients of Jordan's quintic iteration, as in torch.optim.Muon: five rounds bring singular values near 1."""
 ROUNDS = 5
 MOMENTUM = 0.95
 
 
 class Muon(Optimizer):
-    """torch.optim.Muon with "match_rms_adamw", so that learning rates are of the size of AdamW's.
+    """torch.optim.Muon with "match_rms_adamw", which makes learning rates comparable with AdamW's.
 
-    A group holds matrices of one shape and is updated by products over all of them: torch's own goes from matrix to
-    matrix, with some 1,200 launches a step for 56 small ones, which take a GPU longer than the network does.
+    A group holds matrices of one shape and is updated by batched products. torch's Muon updates one matrix at a time:
+    about 1,200 launches per step for 56 small matrices, which take a GPU longer than the network does.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Muon(Optimizer):
 
 
 def orthogonalised(matrices: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
-    """Each with its singular values brought near 1, in bfloat16."""
+    """Each matrix with its singular values brought near 1 by Newton-Schulz iterations, in bfloat16."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[1] > matrices.shape[2]
     x = (matrices.mT if tall else matrices).bfloat16()

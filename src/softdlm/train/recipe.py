@@ -1,4 +1,4 @@
-"""A recipe: every setting that decides which weights come out of a training run."""
+"""A recipe: every setting that affects the weights of a training run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softdlm.tasks import TASKS
 COUNTS = ("width", "layers", "heads", "mlp", "steps", "batch", "pool")
 VOCABULARY_MULTIPLE = 64
 CONTEXT = 512
-"""Positions the configuration allows; rows have 128, rotary angles are defined beyond."""
+"""Longest context in the configuration. Training rows have 128 positions; rotary angles exist for all."""
 
 
 def _default_mixture() -> dict[str, float]:
@@ -23,71 +23,74 @@ def _default_mixture() -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The defaults are the `builtin` recipe."""
+    """Settings of a training run; the defaults are the `builtin` recipe."""
 
     width: int = 256
     layers: int = 8
     heads: int = 4
-    """4 x 64: attention kernels are made for head sizes that are powers of two."""
+    """4 heads of size 64: attention kernels need head sizes that are powers of two."""
     mlp: int = 704
     rope_theta: float = 10_000.0
-    """Far above the 128 positions of a row; LLaDA's 500,000 serves contexts that do not occur here."""
+    """Enough for rows of 128 positions; LLaDA's 500,000 is for much longer contexts."""
     steps: int = 12_000
     batch: int = 512
     pool: int = 4_096
-    """Different batches; they come round again with other masks. Making rows is then no longer what a GPU waits for."""
+    """Number of different batches. They repeat with other masks, so that a GPU does not wait for new examples."""
     lr: float = 2.5e-3
-    """Of AdamW, at the end of the warm-up; from there a cosine to 0."""
+    """Learning rate of AdamW at the end of the warm-up; it then falls to 0 as a cosine."""
     muon: float | None = 2.5e-3
-    """The same of Muon, which takes care of the layers' matrices; null leaves them to AdamW too."""
+    """Learning rate of Muon, which trains the layers' matrices; null: AdamW trains them too."""
     warmup: int = 400
     weight_decay: float = 0.05
-    """Of matrices, embeddings among them; norms' gains are left alone."""
+    """Weight decay of matrices, embeddings included; not applied to the gains of norms."""
     betas: tuple[float, float] = (0.9, 0.98)
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Largest norm of the gradient; longer ones are scaled down."""
     ema: float | None = None
-    """Decay of the averaged weights, which are then the ones exported."""
+    """Decay of the averaged weights, which are exported instead of the last ones; null: no average."""
     mixture: Mapping[str, float] = field(default_factory=_default_mixture)
-    """Share of each task in the rows; any positive weights, they are normalised."""
+    """Weight of each task in the examples; positive numbers, normalised to shares."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in COUNTS:
-            _demand(_is_count(getattr(self, name)), name, getattr(self, name), "a whole number from 1")
+            self._require(name, _is_count(getattr(self, name)), "a whole number from 1")
         for name in ("rope_theta", "lr", "clip"):
-            _demand(_is_number(getattr(self, name)) and getattr(self, name) > 0, name, getattr(self, name), "above 0")
+            self._require(name, _is_positive(getattr(self, name)), "above 0")
         even = self.width % (2 * self.heads) == 0
-        _demand(even, "heads", self.heads, f"such that width {self.width} / heads is whole and even (rotary pairs)")
+        self._require("heads", even, f"such that width {self.width} / heads is whole and even (rotary pairs)")
         fits = self.warmup == 0 or (_is_count(self.warmup) and self.warmup < self.steps)
-        _demand(fits, "warmup", self.warmup, f"0 or a whole number below steps {self.steps}")
-        _demand(_is_number(self.weight_decay) and self.weight_decay >= 0, "weight_decay", self.weight_decay, "from 0")
+        self._require("warmup", fits, f"0 or a whole number below steps {self.steps}")
+        self._require("weight_decay", self.weight_decay == 0 or _is_positive(self.weight_decay), "at least 0")
         shares = len(self.betas) == 2 and all(_is_share(beta) for beta in self.betas)
-        _demand(shares, "betas", self.betas, "two numbers from 0 to below 1")
-        _demand(self.ema is None or _is_share(self.ema), "ema", self.ema, "null or from 0 to below 1")
-        muon = self.muon is None or (_is_number(self.muon) and self.muon > 0)
-        _demand(muon, "muon", self.muon, "null or above 0")
+        self._require("betas", shares, "two numbers from 0 to below 1")
+        self._require("ema", self.ema is None or _is_share(self.ema), "null or a number from 0 to below 1")
+        self._require("muon", self.muon is None or _is_positive(self.muon), "null or above 0")
         known = bool(self.mixture) and set(self.mixture) <= set(TASKS)
-        _demand(known, "mixture", self.mixture, f"weights of some of {', '.join(TASKS)}")
-        positive = all(_is_number(weight) and weight > 0 for weight in self.mixture.values())
-        _demand(positive, "mixture", self.mixture, "positive weights (leave out a task you do not want)")
-        _demand(type(self.seed) is int and self.seed >= 0, "seed", self.seed, "a whole number from 0")
+        self._require("mixture", known, f"weights of some of {', '.join(TASKS)}")
+        positive = all(_is_positive(weight) for weight in self.mixture.values())
+        self._require("mixture", positive, "positive weights (leave out a task you do not want)")
+        self._require("seed", type(self.seed) is int and self.seed >= 0, "a whole number from 0")
+
+    def _require(self, name: str, fulfilled: bool, wanted: str) -> None:
+        if not fulfilled:
+            raise UsageError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
 
     def record(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """The recipe as JSON values."""
         return {**asdict(self), "betas": list(self.betas), "mixture": dict(self.mixture)}
 
     def share(self, step: int, steps: int) -> float:
-        """Of the learning rates, that of a step, counted from 0, in a run of this many."""
+        """Factor on the learning rates at a step, counted from 0, of a run with this many steps."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         return (1 + cos(pi * (step - self.warmup) / (steps - self.warmup))) / 2
 
     def config(self, vocabulary: int, mask_id: int, eos_id: int) -> dict[str, Any]:
-        """config.json in LLaDA's words.
+        """config.json with LLaDA's keys.
 
-        The vocabulary is rounded up to a multiple of 64, which is what matrix units and their tiles want of the
-        widest product of the network; the rows past the tokenizer's last are never a target and learn to stay out.
+        The vocabulary is rounded up to a multiple of 64, which makes the LM head, the widest product, faster. The added
+        rows are never a target, so the network learns not to predict them.
         """
         rows = -(-vocabulary // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
         return {
@@ -131,7 +134,7 @@ def _setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     names = [each.name for each in fields(Recipe)]
     if not equals or key not in names:
-        raise UsageError(f"cannot set {text!r}: give key=value with a key among {', '.join(names)}")
+        raise UsageError(f"cannot set {text!r}: use key=value with one of the keys {', '.join(names)}")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError as error:
@@ -144,17 +147,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 1
 
 
 def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value < 1
-
-
-def _demand(fulfilled: bool, name: str, value: Any, wanted: str) -> None:
-    if not fulfilled:
-        raise UsageError(f"{name} is {value!r}; it must be {wanted}")
 
 
 RECIPES = {
@@ -172,3 +174,4 @@ RECIPES = {
         mixture={"either-or": 1.0},
     ),
 }
+"""`builtin` takes 4.6 minutes on an H200. `toy` takes 58 s of CPU time on one thread; 2.7 minutes on a busy machine."""

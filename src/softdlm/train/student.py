@@ -1,4 +1,4 @@
-"""What a training run changes: weights, their averages, the optimiser's moments; and how that is kept on disk."""
+"""The state of a training run: weights, their averages and the optimisers' moments; saved to and read from disk."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from softdlm.train.recipe import Recipe
 
 STATE = "state.safetensors"
 RECENT = 100
-"""Steps over which the loss is averaged wherever it is shown."""
+"""Steps over which the reported loss is averaged."""
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a run is. `steps` is the length of its schedule, once known for good (`planned`)."""
+class TrainingProgress:
+    """How far a run is. `steps` is the length of the schedule; it is final once `planned` is true."""
 
     step: int
     steps: int
@@ -36,6 +36,8 @@ class Progress:
 
 
 class Student:
+    """The network in training, with its optimisers and averages."""
+
     def __init__(self, recipe: Recipe, config: Mapping[str, Any], device: torch.device) -> None:
         self.recipe = recipe
         with torch.random.fork_rng(devices=[]):
@@ -51,7 +53,7 @@ class Student:
         return dict(self.network.named_parameters())
 
     def learn(self, loss: Tensor, step: int, share: float) -> None:
-        """One update at this share of the learning rates. Nothing here waits for the device."""
+        """One update at this share of the learning rates; does not synchronise with the device."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip)
         for optimizer in self.optimizers:
@@ -62,34 +64,38 @@ class Student:
         self.losses[step % RECENT] = loss.detach()
         if self.average is not None:
             assert self.recipe.ema is not None
-            decay = min(self.recipe.ema, (1 + step) / (10 + step))  # the first weights are soon forgotten
+            decay = min(
+                self.recipe.ema, (1 + step) / (10 + step)
+            )  # small at first, so that the initial weights do not last
             for average, weight in zip(self.average, self.weights.values(), strict=True):
                 average.lerp_(weight.detach(), 1 - decay)
 
     def recent_loss(self, step: int) -> float:
-        """Mean over the last steps, `step` of them done; waits for the device."""
+        """Mean loss of the last steps when `step` steps are done; synchronises with the device."""
         return self.losses[: min(step, RECENT)].mean().item()
 
     def best_weights(self) -> dict[str, Tensor]:
-        """The averages where there are any."""
+        """The averaged weights if the recipe has an average, else the current ones."""
         return self.weights if self.average is None else dict(zip(self.weights, self.average, strict=True))
 
-    def save(self, folder: Path, progress: Progress) -> None:
-        """One file, replaced at once: a run that is killed finds either the old state or the new one."""
+    def save(self, folder: Path, progress: TrainingProgress) -> None:
+        """Write one file and replace the old one atomically: a killed run leaves the old state or the new one."""
         tensors = {name: tensor.detach().contiguous() for name, tensor in self._tensors(progress.step).items()}
         about = {"progress": json.dumps(asdict(progress)), "recipe": json.dumps(self.recipe.record())}
         with replacing(folder / STATE) as part:
             save_file(tensors, part, metadata=about)
 
-    def restore(self, folder: Path) -> Progress:
+    def restore(self, folder: Path) -> TrainingProgress:
         file = folder / STATE
         if not file.exists():
             raise UsageError(f"nothing to resume: {file} does not exist; leave out --resume to start")
         with safe_open(file, framework="pt") as stored:
             about = stored.metadata()
             if json.loads(about["recipe"]) != self.recipe.record():
-                raise UsageError(f"{file} is of another recipe: {about['recipe']}; repeat its settings to resume")
-            progress = Progress(**json.loads(about["progress"]))
+                raise UsageError(
+                    f"{file} was trained with another recipe: {about['recipe']}; use the same settings to resume"
+                )
+            progress = TrainingProgress(**json.loads(about["progress"]))
             for optimizer in self.optimizers if progress.step else ():
                 _blank_moments(optimizer, progress.step)
             for name, tensor in self._tensors(progress.step).items():
@@ -107,7 +113,7 @@ class Student:
 
 
 def _blank_moments(optimizer: Optimizer, step: int) -> None:
-    """Make it one that has taken `step` steps, its moments still to be filled in."""
+    """Give the optimiser the state of `step` steps, with zero moments that the caller overwrites."""
     names = ("momentum_buffer",) if isinstance(optimizer, Muon) else ("exp_avg", "exp_avg_sq")
     for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
         optimizer.state[weight] = {name: torch.zeros_like(weight) for name in names}
@@ -116,7 +122,7 @@ def _blank_moments(optimizer: Optimizer, step: int) -> None:
 
 
 def _optimizers(recipe: Recipe, network: Any, device: torch.device) -> list[Optimizer]:
-    """Muon for the layers' matrices where the recipe wants it, AdamW for all others."""
+    """AdamW for all weights, or Muon for the layers' matrices and AdamW for the others."""
     inner = [weight for weight in network.model.layers.parameters() if weight.ndim == 2 and recipe.muon is not None]
     outer = [weight for weight in network.parameters() if all(weight is not other for other in inner)]
     groups = [

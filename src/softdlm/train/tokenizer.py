@@ -1,8 +1,8 @@
-"""The built-in tokenizer: byte-level BPE whose vocabulary is made of the words the tasks use.
+"""The built-in tokenizer: byte-level BPE with the words of the built-in tasks as its vocabulary.
 
-Text is cut into pieces (softdlm.tasks.pretokens); a piece that is an entry is one token, any other is spelled
-with merges and bytes, so every text goes in and out without loss. The vocabulary is a function of the task
-generators: building it twice gives the same files.
+Text is split into pretokens (softdlm.tasks.pretokens). A pretoken in the vocabulary is one token, any other is spelled
+with merges and bytes, so every text can be encoded and decoded without loss. The vocabulary depends on the task
+generators only: building it twice gives the same files.
 """
 
 import json
@@ -23,9 +23,9 @@ OPEN_ROLE, CLOSE_ROLE, MASK = "<|start_header_id|>", "<|end_header_id|>", "<|mdm
 SPECIALS = (START, END, TURN, OPEN_ROLE, CLOSE_ROLE, MASK)
 ROLES = ("user", "assistant", "system")
 MERGES = 256
-"""Entries that only help to spell words that no task uses."""
+"""Entries for spelling words that no task uses."""
 SAMPLES = 25_000
-"""Training items of each task in which words are looked for; every word of the tasks occurs many times."""
+"""Training items per task from which words are collected; every word of the tasks occurs in many of them."""
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
@@ -33,16 +33,16 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     f"{{% if add_generation_prompt %}}{OPEN_ROLE}assistant{CLOSE_ROLE}{{% endif %}}"
 )
-"""LLaDA's roles and marks without its blank lines; content is not trimmed, spaces may matter in it."""
+"""LLaDA's template without its blank lines. Content is not trimmed, because spaces in it can matter."""
 
 
 def build(folder: Path) -> None:
-    """Writes tokenizer.json and tokenizer_config.json."""
+    """Write tokenizer.json and tokenizer_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer()
     size = tokenizer.get_vocab_size()
     if size > VOCABULARY:
-        raise ValueError(f"{size} entries where {VOCABULARY} are allowed: use fewer words in the tasks")
+        raise ValueError(f"the vocabulary has {size} entries, more than {VOCABULARY}: use fewer words in the tasks")
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     config = json.dumps(_config(), indent=2, ensure_ascii=False)
     write_text(folder / "tokenizer_config.json", config + "\n")
@@ -63,7 +63,7 @@ def build_tokenizer() -> Tokenizer:
 
 
 def task_words() -> list[str]:
-    """Every piece that a task writes and the roles; sorted, so that ids do not depend on frequencies."""
+    """Every pretoken of the tasks and the roles; sorted, so that ids do not depend on frequencies."""
     return sorted({piece for text in _texts() for piece in pieces(text)} | set(ROLES))
 
 
@@ -77,13 +77,13 @@ def _texts() -> Iterator[str]:
 
 
 def to_bytes(piece: str) -> str:
-    """The piece in the byte alphabet of byte-level BPE, where a space is written as a capital G with dot."""
+    """The pretoken in the alphabet of byte-level BPE, where a space is written as \u0120 (G with a dot)."""
     ((text, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(piece)
     return text
 
 
 def _merges(words: list[str]) -> list[tuple[str, str]]:
-    """Byte pairs that are frequent within the words, so that other words are not spelled byte by byte."""
+    """Frequent byte pairs of the words, so that other words need fewer tokens than bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = _pre_tokenizer()  # pyright: ignore[reportAttributeAccessIssue]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -95,7 +95,7 @@ def _merges(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _pre_tokenizer() -> pre_tokenizers.Sequence:
-    """Digits stand alone because the pattern takes one at a time."""
+    """Splits text by PATTERN, which makes every digit a pretoken of its own."""
     split = pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 

@@ -1,4 +1,4 @@
-"""How well a checkpoint answers held-out validation items, decoded without feedback; test items stay unseen."""
+"""Accuracy of a checkpoint on held-out validation items, decoded without feedback. Test items are not used."""
 
 from __future__ import annotations
 
@@ -12,24 +12,18 @@ from softdlm.models.denoiser import Denoiser
 from softdlm.tasks import load_task
 
 RATES = (1, 4)
-"""Tokens per step: the quality that can be had, and what parallel decoding makes of it."""
+"""Tokens per step: 1 for the best quality, 4 for parallel decoding."""
 
 
-def validate(
-    model: Denoiser, tasks: Sequence[str], size: int, batch_size: int, rates: Sequence[int] = RATES
-) -> Iterator[dict[str, Any]]:
-    """A record for each task and rate."""
+def validate(model: Denoiser, tasks: Sequence[str], size: int, batch_size: int) -> Iterator[dict[str, Any]]:
+    """Yield the accuracy for each task and rate."""
     for name in tasks:
         task = load_task(name, split="validation", size=size)
         prompts = [item.prompt for item in task]
-        for rate in rates:
+        for rate in RATES:
+            length = task.max_new_tokens
             answers = generate(
-                model,
-                prompts,
-                max_new_tokens=task.max_new_tokens,
-                commit=TopN(rate),
-                feedback=Mask(),
-                batch_size=batch_size,
+                model, prompts, max_new_tokens=length, commit=TopN(rate), feedback=Mask(), batch_size=batch_size
             )
             right = sum(task.score_all(task.items, [answer.text for answer in answers]))
             yield {"task": name, "tokens_per_step": rate, "items": size, "accuracy": round(100 * right / size, 2)}
