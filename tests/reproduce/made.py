@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from softdlm.methods import feedback_rule
+
 import softdlm
 from softdlm.analysis.plans import Result as AnalysisResult
 from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
 from softdlm.evaluate.summary import Result
 from softdlm.feedback import FeedbackRule
-from softdlm.methods import feedback_rule
 from softdlm.reproduce.measurements import Cells, Measurements
 from softdlm.reproduce.study import FULL, Scale, Study, steps
 from tests.evaluate.cells import cell, write_cell

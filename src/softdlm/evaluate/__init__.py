@@ -1,4 +1,4 @@
-"""Evaluation: cells, grids, executors, benchmarks. The package itself can be called: `softdlm.evaluate(model, task, ...)`."""
+"""Evaluation: cells, grids, executors, benchmarks. The package can be called: `softdlm.evaluate(model, task, ...)`."""
 
 import sys
 from types import ModuleType
