@@ -18,11 +18,11 @@ from softdlm.errors import SoftDLMError
 from softdlm.evaluate.cell import short_digest
 from softdlm.evaluate.executors import Failure, LocalExecutor
 from softdlm.evaluate.grid import Finder, Plan, join, plans
-from softdlm.evaluate.run import bar, hardware, versions
+from softdlm.evaluate.run import hardware, versions
 from softdlm.evaluate.summary import Result, rows
 from softdlm.records.journal import MANIFEST, read_manifest, write_whole, writing
 from softdlm.report.document import Report
-from softdlm.report.progress import Screen
+from softdlm.report.progress import Screen, clock, progress_line
 from softdlm.reproduce.analyses import ANALYSES
 from softdlm.reproduce.experiments import Experiment
 from softdlm.reproduce.findings import findings
@@ -72,8 +72,9 @@ def analyse(name: str, study: Study, executor: LocalExecutor, folder: Path, scre
         began = time.monotonic()
 
         def show(done: int, total: int, what: str = what, began: float = began) -> None:
-            seconds = time.monotonic() - began
-            screen.show(f"{bar(done / total)} {name}  {what}  {done}/{total}  {seconds:.0f} s", last=done == total)
+            facts = f"{done}/{total}", f"{clock(time.monotonic() - began)} so far"
+            text = progress_line(done / total, f"{name} · {what}", *facts, width=screen.width)
+            screen.show(text, last=done == total)
 
         found.append(analysis.run(executor.model(study.model), plan, file, show))
     return found
