@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+import softdlm
 from softdlm import Trace
 from softdlm.cli.main import main
 from tests.conftest import DATA, FAMILIES
 from tests.tokenizers import checkpoint
+
+SOURCE = str(Path(softdlm.__file__).parents[1])
 
 
 def run(*words: str, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -21,7 +24,7 @@ def run(*words: str, stdin: str | None = None, **env: str) -> subprocess.Complet
         capture_output=True,
         text=True,
         input=stdin if stdin is not None else "",
-        env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "COLUMNS": "100", **env},
+        env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "COLUMNS": "80", "PYTHONPATH": SOURCE, **env},
         timeout=120,
     )
 

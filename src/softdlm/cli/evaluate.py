@@ -148,17 +148,19 @@ def model_specs(names: Sequence[str], own: dict[str, Any], shared: dict[str, Any
 
 def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
     """Run the plan with progress on standard error; what failed, a line each."""
-    from softdlm.evaluate.run import run
+    from softdlm.evaluate.run import Progress, run
     from softdlm.report.progress import Screen
 
     screen = Screen()
+
+    def show_progress(now: Progress) -> None:
+        screen.show(now.line(screen.width), last=now.done == now.items)
+
     for failure in chosen.failures:
         screen.say(f"softdlm: {failure}")
     try:
         with screen.heeding():
-            failures = run(
-                chosen, out, workers, lambda now: screen.show(now.line(screen.width), last=now.done == now.items)
-            )
+            failures = run(chosen, out, workers, show_progress)
     except KeyboardInterrupt:
         again = shlex.join(["softdlm", *sys.argv[1:]])
         screen.say(f"stopped; every finished sample is in {out}. To go on: {again}")

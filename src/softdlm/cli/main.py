@@ -35,10 +35,11 @@ app.command()(models)
 app.command()(doctor)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         print(f"softdlm {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

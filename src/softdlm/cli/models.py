@@ -43,7 +43,7 @@ def known_models() -> list[dict[str, Any]]:
     ]
 
 
-def words(row: dict[str, Any]) -> dict[str, str]:
+def words(row: dict[str, Any]) -> dict[str, Any]:
     """A model as a person reads it."""
     size = row["parameters"]
     return {

@@ -19,7 +19,7 @@ Model = Annotated[str, typer.Option("--model", "-m", help="builtin, a folder, or
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the Hugging Face hub.")]
 Device = Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu, ... Default: the first GPU, else the CPU.")]
 DTYPE_HELP = (
-    "bfloat16, float32, ... Default: bfloat16 on a GPU, float32 on a CPU. native: bfloat16 on a CPU that has it."
+    "bfloat16, float32, ... Default: bfloat16 on a GPU, float32 on a CPU. native: bfloat16 on CPUs that have it."
 )
 Dtype = Annotated[str | None, typer.Option(help=DTYPE_HELP)]
 Attention = Annotated[str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")]

@@ -12,14 +12,10 @@ from softdlm.cli.options import Device, print_json
 
 def train(
     out: Annotated[Path, typer.Option(help="New or empty folder for the checkpoint, its card and the metrics.")],
-    recipe: Annotated[
-        str, typer.Option(help="builtin (minutes on a GPU) or toy (minutes on two CPU cores).")
-    ] = "builtin",
+    recipe: Annotated[str, typer.Option(help="builtin (minutes on a GPU) or toy (minutes on two cores).")] = "builtin",
     seed: Annotated[int | None, typer.Option(help="Random seed for weights, data and masks.")] = None,
     steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Choose the number of steps so that training takes this long.")
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Train for about this long instead of --steps.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe: key=JSON; may be repeated.")
     ] = None,
@@ -27,7 +23,7 @@ def train(
     device: Device = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes that make training rows. Default: all cores but one with a GPU, 0 on a CPU."),
+        typer.Option(help="Processes that make rows. Default: all cores but one with a GPU, 0 on a CPU."),
     ] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile the model on a GPU.")] = False,
     validation_items: Annotated[int, typer.Option(help="Held-out items per task to decode at the end.")] = 64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from rich.cells import cell_len
@@ -15,7 +15,6 @@ from rich.text import Text
 GAP = "  "
 LONG = 30
 """A cell longer than this is prose, whose lines may be broken between words down to this width."""
-_WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 _NUMBER = re.compile(r"—|n/a|[-+]?[0-9.,]+(e[-+]?[0-9]+)?( [A-Z%])?\*?( .*)?")
 
 
@@ -57,8 +56,8 @@ def _parts(columns: Mapping[str, list[str]], width: int, labels: int) -> list[di
     found: list[dict[str, list[str]]] = []
     for count in range(1, len(groups) + 1):
         size = -(-len(groups) // count)
-        chosen = [sum(groups[start : start + size], []) for start in range(0, len(groups), size)]
-        found = [{name: columns[name] for name in [*heads, *part]} for part in chosen]
+        chosen = [chain(heads, *groups[start : start + size]) for start in range(0, len(groups), size)]
+        found = [{name: columns[name] for name in part} for part in chosen]
         if all(_total(_widths(part, width)) <= width for part in found):
             break
     return found or [dict(columns)]
@@ -84,7 +83,19 @@ def _widths(columns: Mapping[str, list[str]], width: int) -> list[int]:
         over = _total(words) - width
         if over > 0 and words[index] > LONG:
             words[index] = max(LONG, words[index] - over, *map(_word, cells))
-    return words
+    return _widen_heads(words, list(columns), width)
+
+
+def _widen_heads(widths: list[int], names: Sequence[str], width: int) -> list[int]:
+    """Give the room that is left to the heads of most lines."""
+    while True:
+        lines = [len(_wrap(name, size)) for name, size in zip(names, widths, strict=True)]
+        tallest, wider = lines.index(max(lines)), list(widths)
+        while len(_wrap(names[tallest], wider[tallest])) >= max(2, lines[tallest]):
+            wider[tallest] += 1
+        if wider == widths or _total(wider) > width:
+            return widths
+        widths = wider
 
 
 def _grid(columns: Mapping[str, list[str]], width: int) -> Iterator[str]:
@@ -98,11 +109,15 @@ def _grid(columns: Mapping[str, list[str]], width: int) -> Iterator[str]:
 
 def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
     wrapped = [
-        [line for part in cell.split("\n") for line in textwrap.wrap(part, size, **_WHOLE) or [""]]
+        [line for part in cell.split("\n") for line in _wrap(part, size) or [""]]
         for cell, size in zip(cells, widths, strict=True)
     ]
     for parts in zip_longest(*wrapped, fillvalue=""):
         yield GAP.join(map(_pad, parts, widths, right)).rstrip()
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _pad(text: str, width: int, right: bool) -> str:

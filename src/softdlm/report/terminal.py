@@ -25,7 +25,7 @@ OPEN, END = "·", "∎"
 NEW, SOFT, CLOSED = "bold green", "dim yellow", ""
 LEGEND = Text.assemble(
     ("committed in this pass", NEW),
-    "  committed before  ",
+    "  earlier  ",
     ("open: likeliest token", SOFT),
     f"  {OPEN} open  {END} end",
 )
