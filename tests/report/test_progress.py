@@ -55,7 +55,7 @@ def test_a_label_loses_its_front_first() -> None:
     assert progress_line(0.5, LABEL, *facts, width=70) == (
         "█████░░░░░ slerp k=3 lam=0.5 · entropy bound 0.1  2/2  0:05 left"
     )
-    assert progress_line(0.5, LABEL, *facts, width=36) == "█████░░░░░ entropy…  2/2  0:05 left"
+    assert progress_line(0.5, LABEL, *facts, width=60) == "█████░░░░░ slerp k=3 la… · entropy bound 0.1  2/2  0:05 left"
     assert LABEL in progress_line(1, LABEL, *facts)
 
 

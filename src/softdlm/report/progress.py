@@ -19,15 +19,18 @@ LINE_SECONDS = 10.0
 def progress_line(share: float, label: str, *facts: str, width: int | None = None) -> str:
     """A bar, what is being done, and facts such as the time left; the label is shortened first to fit the width.
 
-    A label's parts stand between dots: those in front, which change least, are left out first.
+    A label's parts stand between dots. Those in front, which change least, are left out until two remain, and the
+    first of these loses its end.
     """
     full = int(share * BAR)
     before, after = f"{'█' * full}{'░' * (BAR - full)} ", "".join(f"  {fact}" for fact in facts)
     room = len(label) if width is None else max(0, width - len(before) - len(after))
-    while len(label) > room and " · " in label:
+    while len(label) > room and label.count(" · ") > 1:
         label = label.partition(" · ")[2]
     if len(label) > room:
-        label = f"{label[: room - 1].rstrip()}…" if room > 1 else ""
+        head, dot, tail = label.rpartition(" · ")
+        head = head[: max(0, room - len(dot) - len(tail) - 1)].rstrip()
+        label = f"{head}…{dot}{tail}" if head else label[:room]
     return f"{before}{label}{after}"
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 GAP = "  "
 LONG = 30
 """A cell longer than this is prose, whose lines may be broken between words down to this width."""
-_NUMBER = re.compile(r"—|n/a|[-+]?[0-9.,]+(e[-+]?[0-9]+)?( [A-Z%])?\*?( .*)?")
+_NUMBER = re.compile(r"—|n/a|[-+]?[0-9.,]+(e[-+]?[0-9]+)?( [A-Z%])?\*?( \[.*\])?( p \S+)?")
 
 
 def print_rows(
