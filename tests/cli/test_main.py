@@ -115,7 +115,7 @@ def test_every_prompt_of_a_file_is_answered_in_order(folders: dict[str, str], tm
 def test_the_version_and_completion() -> None:
     assert run("--version").stdout == f"softdlm {softdlm.__version__}\n"
     asked = {"_SOFTDLM_COMPLETE": "complete_bash", "COMP_WORDS": "softdlm gen", "COMP_CWORD": "1"}
-    assert CliRunner().invoke(app, [], prog_name="softdlm", env=asked).stdout == "generate"
+    assert CliRunner().invoke(app, [], prog_name="softdlm", env=asked).stdout == "generate\n"
     assert "--show-completion" in run("--help").stdout
 
 

@@ -30,6 +30,17 @@ HEADS = {
     "first_difference": "first difference at pass",
 }
 """Names of measures in words, where they are not words already."""
+NOTES = {
+    "consistency": ("Coherent share: of the two alternatives, within the combinations that are compared.",),
+    "completions": ("Too short: answers without room for all spans.",),
+    "agreement": (
+        "Changed: share of open positions whose likeliest token is another in the next pass.",
+        "Settled: share of open positions whose likeliest token is already the final one.",
+        "Reordered: share of items whose commits differ from vanilla's, from which pass on.",
+        "Earlier, later: share of positions committed in an earlier or later pass than with vanilla.",
+    ),
+}
+"""Below the last table."""
 
 
 def tables(result: Result) -> dict[str, list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softdlm.cli.analysis_tables import tables
+from softdlm.cli.analysis_tables import NOTES, tables
 from softdlm.cli.options import (
     COMMAS,
     Attention,
@@ -254,5 +254,7 @@ def _finish(model: Any, plan: Plan[Any], out: Path | None, as_json: bool, digits
     if as_json:
         print_json(result.record())
         return
-    for title, rows in tables(result).items():
+    *before, last = tables(result).items()
+    for title, rows in before:
         print_rows(rows, title, digits=digits)
+    print_rows(last[1], last[0], digits=digits, notes=NOTES.get(plan.settings["analysis"], ()))

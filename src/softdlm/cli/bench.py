@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -45,10 +46,18 @@ def bench(
         screen.show("")
     if verdicts := report.verdicts():
         title = "{device}, {dtype}, load before {load before}".format(**report.conditions)
-        print_rows(verdicts, title, labels=2)
+        print_rows(list(map(in_lines, verdicts)), title, labels=2)
     unfinished = [each for each in report.outcomes if each.status != "measured"]
     for each in unfinished:
         print(f"{each.shape}, {each.part}: {each.status}: {(each.error or '').splitlines()[0]}")
     print(f"Report: {report.markdown_file}")
     if any(each.status == "failed" for each in unfinished):
         raise typer.Exit(1)
+
+
+def in_lines(verdict: Mapping[str, str]) -> dict[str, str]:
+    """A verdict with the target and its outcome in lines of their own, where there is a target."""
+    lines = [verdict["measured"]]
+    if verdict["asked"] != "—":
+        lines += [f"target: {verdict['asked']}", verdict["verdict"]]
+    return {"shape": verdict["shape"], "what": verdict["what"], "measured": "\n".join(lines)}

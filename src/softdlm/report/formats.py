@@ -37,9 +37,11 @@ def to_markdown(table: Table) -> str:
 
 
 def print_table(table: Table) -> None:
-    """On standard output, with the notes below; an asterisk marks the best."""
+    """On standard output, with the notes below; an asterisk stands for bold."""
     title = table.title + (f" ({table.mark})" if table.mark else "")
-    print_rows(list(_words(table, "{}*")), title, labels=len(table.heads), notes=table.notes)
+    best = any(cell.best for row in table.rows for cell in row.cells)
+    notes = (*table.notes, *(["An asterisk stands for bold: the best of those compared."] if best else ()))
+    print_rows(list(_words(table, "{}*")), title, labels=len(table.heads), notes=notes)
 
 
 def _words(table: Table, best: str) -> Iterator[dict[str, str]]:

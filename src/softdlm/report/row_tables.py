@@ -30,7 +30,7 @@ def print_rows(
     console = Console()
     console.print(table(rows, console.width, title, labels=labels, digits=digits), soft_wrap=True, end="")
     for note in notes:
-        print(textwrap.fill(note, console.width, initial_indent=GAP, subsequent_indent=GAP))
+        print(*(f"{GAP}{line}" for line in _wrap(note, console.width - len(GAP))), sep="\n")
     print()
 
 
@@ -44,7 +44,7 @@ def table(
     digits, None is a dash.
     """
     columns = {name: [_cell(row[name], digits) for row in rows] for name in (rows[0] if rows else ())}
-    heading = "".join(f"{line}\n" for line in textwrap.wrap(title, width))
+    heading = "".join(f"{line}\n" for line in _wrap(title, width))
     parts = ["".join(f"{line}\n" for line in _grid(part, width)) for part in _parts(columns, width, labels)]
     return Text.assemble((heading, "bold"), "\n".join(parts if columns else ()))
 
