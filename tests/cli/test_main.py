@@ -1,6 +1,7 @@
 """The command line as a person meets it: a real process in most tests, its output, its exit code."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -8,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import softdlm
 from softdlm import Trace
-from softdlm.cli.main import main
+from softdlm.cli.main import app, main
 from tests.conftest import DATA, FAMILIES
 from tests.tokenizers import checkpoint
+
+SOURCE = str(Path(softdlm.__file__).parents[1])
 
 
 def run(*words: str, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -21,7 +26,7 @@ def run(*words: str, stdin: str | None = None, **env: str) -> subprocess.Complet
         capture_output=True,
         text=True,
         input=stdin if stdin is not None else "",
-        env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "COLUMNS": "100", **env},
+        env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "COLUMNS": "80", "PYTHONPATH": SOURCE, **env},
         timeout=120,
     )
 
@@ -68,11 +73,50 @@ def test_ids_need_no_tokenizer() -> None:
     assert all(0 <= int(token) < 160 for token in done.stdout.split())
 
 
-def test_watch_shows_the_canvas(folders: dict[str, str]) -> None:
-    done = run("generate", "the cat", "-m", folders["llada"], "-n", "8", "-t", "4", "--watch", "--pause", "0")
+def test_watch_shows_the_canvas_and_prints_the_answer(folders: dict[str, str]) -> None:
+    words = ("generate", "the cat", "-m", folders["llada"], "-n", "8", "-t", "4")
+    done = run(*words, "--watch", "--pause", "1.5")
     assert done.returncode == 0, done.stderr
-    assert "pass 2" in done.stderr
-    assert "0 open" in done.stderr
+    for part in ("pass 2", "0 open", "committed in this pass", "open: likeliest token"):
+        assert part in done.stderr
+    assert done.stdout == run(*words).stdout
+    (seconds,) = re.findall(r"([0-9.]+) s, ended", done.stderr)
+    assert float(seconds) < 3  # two passes of a tiny network, without the two pauses
+
+
+def test_watch_says_that_it_loads_before_torch_is_imported() -> None:
+    code = (
+        "import io, sys; from rich.console import Console; from softdlm.report.terminal import Watch\n"
+        "screen = io.StringIO()\n"
+        "with Watch(Console(file=screen, force_terminal=True), 'builtin', 0):\n"
+        "    assert 'loading' in screen.getvalue()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": SOURCE})
+
+
+def test_every_prompt_of_a_file_is_answered_in_order(folders: dict[str, str], tmp_path: Path) -> None:
+    words = ("-m", folders["llada"], "-n", "8", "-t", "2", "--rank", "margin", "--temperature", "1", "--top-k", "5")
+    prompts = ["the cat sat", "a", "the dog"]
+    (tmp_path / "p.txt").write_text("\n".join([*prompts, ""]))
+    (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prompt": each, "id": 1}) for each in prompts))
+    plain = run("generate", "--prompts", str(tmp_path / "p.txt"), *words)
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stderr.startswith("3 answers: ")
+    lines = run("generate", "--prompts", str(tmp_path / "p.jsonl"), *words, "--json").stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [each["prompt"] for each in found] == prompts
+    assert plain.stdout == "".join(f"{each['text']}\n" for each in found)
+    assert (found[0]["options"]["top_k"], "rank='margin'" in found[0]["options"]["commit"]) == ("5", True)
+    alone = json.loads(run("generate", prompts[0], *words, "--json").stdout)
+    assert alone["ids"] == found[0]["ids"]
+
+
+def test_the_version_and_completion() -> None:
+    assert run("--version").stdout == f"softdlm {softdlm.__version__}\n"
+    asked = {"_SOFTDLM_COMPLETE": "complete_bash", "COMP_WORDS": "softdlm gen", "COMP_CWORD": "1"}
+    assert CliRunner().invoke(app, [], prog_name="softdlm", env=asked).stdout == "generate\n"
+    assert "--show-completion" in run("--help").stdout
 
 
 def test_compare_puts_methods_side_by_side(folders: dict[str, str]) -> None:
@@ -94,8 +138,10 @@ def test_compare_puts_methods_side_by_side(folders: dict[str, str]) -> None:
 
 def test_models_and_doctor() -> None:
     names = [row["model"] for row in json.loads(run("models", "--json").stdout)]
-    assert "GSAI-ML/LLaDA-8B-Instruct" in names
-    assert all(name in run("models").stdout for name in names)
+    assert {"builtin", "GSAI-ML/LLaDA-8B-Instruct"} <= set(names)
+    shown = run("models").stdout
+    assert all(name in shown for name in (*names, "<|role_end|>", "LLaDA-2", "7.1 M"))
+    assert max(map(len, shown.splitlines())) <= 80
     report: dict[str, Any] = json.loads(run("doctor", "--json").stdout)
     assert {"python", "torch", "transformers", "CPU cores"} <= set(report["machine"])
     assert [row["model"] for row in report["models"]] == names
@@ -119,6 +165,20 @@ def test_models_and_doctor() -> None:
         (["generate", "", "--raw", "-m", "DREAM"], "an empty prompt"),
         (["generate", "hello", "-m", str(DATA / "llada")], "has no tokenizer: give token ids"),
         (["generate", "x", "-m", "LLADA", "-n", "5000"], "the model's context is 4096"),
+        (
+            ["generate", "x", "-m", "LLADA", "--pause", "nan"],
+            "--pause must be a finite number of seconds, 0 or more",
+        ),
+        (
+            ["generate", "x", "-m", "LLADA", "--pause", "-1"],
+            "0 or more, not -1.0",
+        ),
+        (
+            ["generate", "x", "-m", "LLADA", "--prompts", "p.txt"],
+            "answers a whole file: leave out a prompt",
+        ),
+        (["generate", "x", "-m", "LLADA", "--rank", "length"], "rank must be one of confidence, margin, entropy"),
+        (["generate", "x", "-m", "no/where"], "; check the name, the revision and the network, or give a folder\n"),
         (["compare", "x", "-m", "LLADA", "--methods", "vanilla,magic"], "unknown method 'magic'"),
         (["compare", "x", "-m", "LLADA", "--cache", "suffix"], "cache must be one of prefix, dual, or None"),
         (["generate", "x", "-m", "LLADA", "--refresh", "2"], "refresh 2 is of a cache: give cache as well"),

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from softdlm.errors import UsageError
-from softdlm.report.figures import Point, accuracy_against_passes, curves, growth_curves, shares
+from softdlm.report.figures import Point, accuracy_against_passes, curves, draw_results, growth_curves, shares
 
 SERIES = {
     "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
@@ -47,6 +47,20 @@ def test_points_stand_where_they_were_measured_with_their_intervals(tmp_path: Pa
     assert (low, high) == pytest.approx((87.0, 91.0))
     band = drawn[0].axes[0].patches[0].get_extents().transformed(drawn[0].axes[0].transData.inverted())
     assert (band.y0, band.y1) == pytest.approx((94.0, 97.0))
+
+
+def test_results_of_a_run_have_a_plain_title_and_a_legend_for_all_that_is_drawn(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    row = {"model": "builtin", "task": "mini-math", "items": 1, "interval": [94.0, 99.0], "accuracy": 97.0}
+    single = row | {"method": "vanilla", "passes": 64.0, "is_single": True}
+    draw_results([single, row | {"method": "slerp k=3", "passes": 16.0, "is_single": False}], tmp_path / "a.svg")
+    axes = drawn[0].axes[0]
+    assert axes.get_title() == "mini-math: accuracy against forward passes\n(builtin, 1 item, k=3)"
+    assert axes.get_xlabel() == "forward passes per answer"
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
+        "vanilla, 1 token a step", "its 95 % interval", "vanilla", "SLERP",
+    ]  # fmt: skip
 
 
 def test_a_method_looks_the_same_everywhere(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -1,17 +1,17 @@
-"""`softdlm analyze ...`: each command parses, carries out a plan, and prints its summary."""
+"""`softdlm analyze`: one command per claim of the paper."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softdlm.cli.analysis_tables import NOTES, tables
 from softdlm.cli.options import (
+    COMMAS,
     Attention,
     Device,
     Dtype,
@@ -24,13 +24,17 @@ from softdlm.cli.options import (
     Model,
     OwnK,
     OwnLam,
+    Raw,
     Revision,
     load_model,
+    names_in,
+    print_json,
 )
 from softdlm.errors import UsageError
+from softdlm.report.words import count
 
 if TYPE_CHECKING:
-    from softdlm.analysis.plans import Plan, Result
+    from softdlm.analysis.plans import Plan
     from softdlm.analysis.prompts import Case
     from softdlm.analysis.questions import Question
     from softdlm.feedback import FeedbackRule
@@ -38,30 +42,29 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on any model: one command per claim.")
 
-LINE_SECONDS = 10.0
-"""Between lines of progress where standard error is a file."""
 ALL = "vanilla,euclidean,slerp,additive,norm-mix"
 SOFT = "euclidean,slerp,additive,norm-mix"
 
-Prompts = Annotated[Path | None, typer.Option(help="Own prompts, JSON lines: prompt, a, b [masks, lead].")]
-OwnQuestions = Annotated[
-    Path | None, typer.Option("--prompts", help="Own prompts instead of tasks, JSON lines: prompt [id].")
+PROMPTS_HELP = "JSON Lines file with fields prompt, a, b, and optionally masks, lead."
+Prompts = Annotated[Path | None, typer.Option(help=PROMPTS_HELP)]
+OWN_HELP = "JSON Lines file with a field prompt, and optionally id; instead of tasks."
+OwnQuestions = Annotated[Path | None, typer.Option("--prompts", help=OWN_HELP)]
+Limit = Annotated[int | None, typer.Option(help="Only the first N prompts, or the first N items of each task.")]
+RuleNames = Annotated[str, typer.Option("--rules", help=f"Feedback rules, {COMMAS}.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Put prompts into the chat template. Default: raw text.")]
+Rows = Annotated[int, typer.Option("--batch-size", help="Rows of a forward pass.")]
+AT_ONCE_HELP = "Prompts decoded together. Default: 16 on a GPU, one for each core of a CPU."
+AtOnce = Annotated[int | None, typer.Option("--batch-size", help=AT_ONCE_HELP)]
+OUT_HELP = "Keep every row in this JSON Lines file; an unfinished file is continued."
+Out = Annotated[Path | None, typer.Option(help=OUT_HELP)]
+Tasks = Annotated[str, typer.Option(help=f"Built-in tasks, {COMMAS}.")]
+Split = Annotated[str, typer.Option(help="Split of the tasks: test, validation or train.")]
+NewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the task's.")
 ]
-Limit = Annotated[int | None, typer.Option(help="Only the first so many prompts; of each task, where there are tasks.")]
-RuleNames = Annotated[str, typer.Option("--rules", help="Feedback rules by name, commas between.")]
-Chat = Annotated[bool, typer.Option("--chat", help="Prompts inside the chat template; raw text by default.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Raw text: no chat template.")]
-Rows = Annotated[int, typer.Option("--batch-size", help="Rows in a forward pass.")]
-AtOnce = Annotated[
-    int | None,
-    typer.Option("--batch-size", help="Prompts decoded at once: 16 on a GPU, one per core on a CPU by default."),
-]
-Out = Annotated[Path | None, typer.Option(help="Keep every row here, as JSON lines; an unfinished file is continued.")]
-Tasks = Annotated[str, typer.Option(help="Built-in tasks, commas between.")]
-Split = Annotated[str, typer.Option(help="Of the tasks: test, validation or train.")]
-NewTokens = Annotated[int | None, typer.Option("--max-new-tokens", "-n", help="Canvas; that of the task by default.")]
-PerStep = Annotated[int, typer.Option("--tokens-per-step", "-t", help="Tokens committed per pass.")]
-Method = Annotated[str, typer.Option(help="The feedback rule to decode with.")]
+PerStep = Annotated[int, typer.Option("--tokens-per-step", "-t", help="Commit this many tokens in each pass.")]
+Method = Annotated[str, typer.Option(help="Feedback rule to decode with.")]
+ORDER_HELP = "Order of sequential decoding: average (the mean over all orders) or confidence."
 
 
 @app.command()
@@ -93,7 +96,8 @@ def consistency(
     chosen = _rules(rules, k, lam)
     denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
     plan = consistency_plan(denoiser, _cases(denoiser, prompts, limit, chat), chosen, batch_size=batch_size)
-    print(f"{plan.settings['qualify']} of {plan.settings['of']} prompts qualify", file=sys.stderr)
+    total = count(plan.settings["of"], "prompt")
+    print(f"{plan.settings['qualify']} of {total} can be measured: both alternatives fill the masks", file=sys.stderr)
     _finish(denoiser, plan, out, as_json)
 
 
@@ -101,7 +105,7 @@ def consistency(
 def joint(
     model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = ALL, k: K = 3,
     lam: Lam = 0.3, chat: Chat = False,
-    order: Annotated[str, typer.Option(help="Of sequential decoding: average (all orders) or confidence.")] = "average",
+    order: Annotated[str, typer.Option(help=ORDER_HELP)] = "average",
     batch_size: Rows = 64, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
     out: Out = None,
@@ -122,9 +126,9 @@ def joint(
 def geometry(
     model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
     prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
-    k: Annotated[int, typer.Option("--k", help="Candidates of Table 3.")] = 3,
-    line_k: Annotated[int, typer.Option(help="Candidates of appendix B.1.")] = 4,
-    lam: Annotated[float, typer.Option("--lam", help="Strength of appendix B.1.")] = 0.5,
+    k: Annotated[int, typer.Option("--k", help="Candidates for Table 3.")] = 3,
+    line_k: Annotated[int, typer.Option(help="Candidates for appendix B.1.")] = 4,
+    lam: Annotated[float, typer.Option("--lam", help="Strength of the feedback for appendix B.1.")] = 0.5,
     method: Method = "slerp", tokens_per_step: PerStep = 2, eos: Eos = "allow", raw: Raw = False,
     batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
@@ -189,7 +193,7 @@ def agreement(
 def _rules(names: str, k: int | None, lam: float | None, *own: Strength) -> dict[str, FeedbackRule]:
     from softdlm.methods import feedback_rule
 
-    return {name.strip(): feedback_rule(name.strip(), k, lam, *own) for name in names.split(",")}
+    return {name: feedback_rule(name, k, lam, *own) for name in names_in("--rules", names)}
 
 
 def _options(method: str, tokens_per_step: int, eos: str, raw: bool) -> Any:
@@ -219,8 +223,7 @@ def _questions(
     _check_limit(limit)
     if prompts is not None:
         return read_questions(prompts, max_new_tokens)[:limit]
-    names = [name.strip() for name in tasks.split(",")]
-    return [each for name in names for each in task_questions(name, limit, split, max_new_tokens)]
+    return [each for name in names_in("--tasks", tasks) for each in task_questions(name, limit, split, max_new_tokens)]
 
 
 def _at_once(model: Any, batch_size: int | None) -> int:
@@ -237,60 +240,21 @@ def _check_limit(limit: int | None) -> None:
 
 def _finish(model: Any, plan: Plan[Any], out: Path | None, as_json: bool, digits: int = 4) -> None:
     from softdlm.analysis.plans import run
-
-    result = run(model, plan, out, Progress())
-    if as_json:
-        print(json.dumps(result.record(), ensure_ascii=False, indent=2))
-        return
+    from softdlm.report.progress import Screen, clock, progress_line
     from softdlm.report.row_tables import print_rows
 
-    for title, table in tables(result).items():
-        print_rows(table, digits, title) if table else print(f"{title}: no rows")
+    screen, began = Screen(), time.monotonic()
 
+    def show(done: int, total: int) -> None:
+        facts = f"{done}/{total}", f"{clock(time.monotonic() - began)} so far"
+        text = progress_line(done / total, plan.settings["analysis"], *facts, width=screen.width)
+        screen.say(text) if screen.terminal and done == total else screen.show(text, last=done == total)
 
-def tables(result: Result) -> dict[str, list[dict[str, Any]]]:
-    """What a person reads: a joint per prompt, the geometry's endpoints and soft tokens apart, else the summary."""
-    name, rows = result.settings["analysis"], [asdict(each) for each in result.summary]
-    if name == "joint":
-        return {row["prompt"]: _joint_table(row) for row in rows}
-    if name == "geometry":
-        return _geometry_tables(rows)
-    return {name: rows}
-
-
-def _joint_table(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"": method} | dict(zip(row["combinations"], values, strict=True)) | {"other": 1 - sum(values)}
-        for method, values in row["probability"].items()
-    ]
-
-
-def _geometry_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    by_rule = ("angle_share", "norm_ratio", "below_both")
-    ends, soft = [], []
-    for row in rows:
-        shape, head = row.pop("shape"), dict(row)
-        ends.append(head | {key: value for key, value in shape.items() if key not in by_rule})
-        soft += [head | {"rule": rule} | {key: shape[key][rule] for key in by_rule} for rule in shape["norm_ratio"]]
-    return {"candidates, aggregate and [MASK]": ends, "soft tokens": soft}
-
-
-class Progress:
-    """A line on standard error: rewritten on a terminal, every few seconds in a file."""
-
-    def __init__(self) -> None:
-        self.started = self.shown = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        terminal, last = sys.stderr.isatty(), done == total
-        if not (terminal or last or now - self.shown >= LINE_SECONDS):
-            return
-        self.shown = now
-        text = f"{done}/{total}  {now - self.started:.0f} s"
-        print(
-            f"\r\033[K{text}" if terminal else text,
-            end="\n" if last or not terminal else "",
-            file=sys.stderr,
-            flush=True,
-        )
+    result = run(model, plan, out, show)
+    if as_json:
+        print_json(result.record())
+        return
+    *before, last = tables(result).items()
+    for title, rows in before:
+        print_rows(rows, title, digits=digits)
+    print_rows(last[1], last[0], digits=digits, notes=NOTES.get(plan.settings["analysis"], ()))

@@ -1,27 +1,25 @@
-"""`softdlm bench`: parses, calls the library, prints what was asked and measured."""
+"""`softdlm bench`: speed on this device, beside the targets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from softdlm.cli.options import Device, Dtype
+from softdlm.cli.options import COMMAS, Device, Dtype, names_in
+
+SHAPE_HELP = f"llada-8b, dream-7b, llada2-mini, builtin or tiny-llada ..., {COMMAS}. "
+SHAPE_HELP += "Default: the first three on a GPU, builtin on a CPU."
 
 
 def bench(
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            help="llada-8b, dream-7b, llada2-mini, builtin or tiny-llada ..., commas between. "
-            "By default the first three on a GPU, builtin on a CPU."
-        ),
-    ] = None,
-    only: Annotated[str | None, typer.Option(help="Parts, commas between: whole, caches, growth, ...")] = None,
-    seconds: Annotated[float, typer.Option(help="No part begins after so many.")] = 900.0,
+    shape: Annotated[str | None, typer.Option(help=SHAPE_HELP)] = None,
+    only: Annotated[str | None, typer.Option(help=f"Parts to measure: whole, caches, growth, ..., {COMMAS}.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time budget in seconds; no part begins after it.")] = 900.0,
     out: Annotated[Path, typer.Option(help="Folder for the dated JSON, Markdown and figure.")] = Path("results/bench"),
-    engine: Annotated[str, typer.Option(help="How passes are run, as in generate.")] = "auto",
+    engine: Annotated[str, typer.Option(help="How passes are run: auto, dynamic, static or compiled.")] = "auto",
     device: Device = None,
     dtype: Dtype = None,
 ) -> None:
@@ -30,16 +28,16 @@ def bench(
     from softdlm.bench.shapes import GPU_SHAPES, find_shape
     from softdlm.models.load import find_device, find_dtype
     from softdlm.report.progress import Screen
-    from softdlm.report.row_tables import print_titled
+    from softdlm.report.row_tables import print_rows
 
     place, screen = find_device(device), Screen()
-    names = shape.split(",") if shape else GPU_SHAPES if place.type == "cuda" else ("builtin",)
+    names = names_in("--shape", shape) if shape else GPU_SHAPES if place.type == "cuda" else ("builtin",)
     report = run(
-        [find_shape(name.strip()) for name in names],
+        [find_shape(name) for name in names],
         place,
         find_dtype(dtype, place),
         out,
-        only=[part.strip() for part in (only or "").split(",") if part.strip()],
+        only=names_in("--only", only) if only else (),
         engine=engine,
         seconds=seconds,
         say=screen.show,
@@ -48,10 +46,18 @@ def bench(
         screen.show("")
     if verdicts := report.verdicts():
         title = "{device}, {dtype}, load before {load before}".format(**report.conditions)
-        print_titled(title, verdicts)
+        print_rows(list(map(in_lines, verdicts)), title, labels=2)
     unfinished = [each for each in report.outcomes if each.status != "measured"]
     for each in unfinished:
         print(f"{each.shape}, {each.part}: {each.status}: {(each.error or '').splitlines()[0]}")
-    print(f"all of it: {report.markdown_file}")
+    print(f"Report: {report.markdown_file}")
     if any(each.status == "failed" for each in unfinished):
         raise typer.Exit(1)
+
+
+def in_lines(verdict: Mapping[str, str]) -> dict[str, str]:
+    """A verdict with the target and its outcome in lines of their own, where there is a target."""
+    lines = [verdict["measured"]]
+    if verdict["asked"] != "—":
+        lines += [f"target: {verdict['asked']}", verdict["verdict"]]
+    return {"shape": verdict["shape"], "what": verdict["what"], "measured": "\n".join(lines)}

@@ -1,8 +1,7 @@
-"""`softdlm eval` and `softdlm results`: parse, call the library, print the table."""
+"""`softdlm eval`: models x tasks x methods x rates, resumably."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from softdlm.cli.options import Cache, Dtype, Refresh, Renew
+from softdlm.cli.options import (
+    COMMAS,
+    Attention,
+    BlockLength,
+    Cache,
+    DataDir,
+    Device,
+    Dtype,
+    Json,
+    Rank,
+    Refresh,
+    Renew,
+    Seed,
+    TopP,
+    Unsandboxed,
+    names_in,
+)
+from softdlm.cli.results import Markdown, show
 from softdlm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,86 +37,67 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
-Models = Annotated[str, typer.Option("--model", "-m", help="builtin, folders or Hugging Face ids, commas between.")]
-Tasks = Annotated[str, typer.Option("--task", help="mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp.")]
-Methods = Annotated[str, typer.Option("--method", help="Names with commas between.")]
-PerStep = Annotated[str | None, typer.Option("--tokens-per-step", "-t", help="Tokens committed per pass, a list.")]
-Taus = Annotated[str | None, typer.Option("--threshold", help="Confidence thresholds, a list.")]
-Gammas = Annotated[str | None, typer.Option("--entropy-bound", help="Entropy bounds in nats, a list.")]
-Factors = Annotated[str | None, typer.Option("--factor", help="Factors of Fast-dLLM's rule, a list.")]
-Ks = Annotated[str | None, typer.Option("--k", help="Candidates in a soft token, a list; 3 by default.")]
-Lams = Annotated[str | None, typer.Option("--lam", help="Strengths, a list; the model's own by default.")]
-Recipe = Annotated[str | None, typer.Option(help="paper: k, lam, EOS and lengths by model family and benchmark.")]
-Readings = Annotated[str | None, typer.Option(help="Of Dream, with the recipe paper: dream-dllm or dream-greedy.")]
-Ranks = Annotated[str | None, typer.Option("--rank", help="confidence, margin or entropy; each rule has its own.")]
-Eos = Annotated[str | None, typer.Option(help="allow, last, forbid or forbid-first (EOS, not end of turn).")]
-BlockLength = Annotated[int | None, typer.Option(help="Decode in blocks; one block by default.")]
-NewTokens = Annotated[int | None, typer.Option("--max-new-tokens", "-n", help="The task's by default.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy, and the default.")]
-TopP = Annotated[float | None, typer.Option(help="Nucleus, with a temperature.")]
-Seed = Annotated[int, typer.Option(help="Of the draws, which depend on it and on the item.")]
-Limit = Annotated[int | None, typer.Option(help="The first items of each task only.")]
-Split = Annotated[str, typer.Option(help="Of the built-in tasks: test, validation or train.")]
-BatchSize = Annotated[int | None, typer.Option(help="32 on a GPU and 4 for each thread of a CPU by default.")]
-Out = Annotated[Path, typer.Option(help="Folder of results; cells found there go on where they stopped.")]
-Executors = Annotated[str, typer.Option("--executor", help="local: this process. ray: actors, one per GPU or core.")]
-RayAddress = Annotated[
-    str | None, typer.Option(help="ray://host:10001, host:6379 or auto; a cluster of its own without.")
+Models = Annotated[str, typer.Option("--model", "-m", help=f"builtin, folders or Hugging Face ids, {COMMAS}.")]
+TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp; several {COMMAS}."
+Tasks = Annotated[str, typer.Option("--task", help=TASKS_HELP)]
+Methods = Annotated[str, typer.Option("--method", help=f"Feedback rules, {COMMAS}.")]
+PerStep = Annotated[
+    str | None, typer.Option("--tokens-per-step", "-t", help=f"Tokens committed in each pass, {COMMAS}.")
 ]
-Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray; all GPUs, or cores, by default.")]
-DataDir = Annotated[str | None, typer.Option(help="Folder of the benchmarks' files.")]
-Unsandboxed = Annotated[
-    bool, typer.Option("--allow-unsandboxed", help="Where there is no sandbox, run generated code without one.")
+Taus = Annotated[str | None, typer.Option("--threshold", help=f"Confidence thresholds, {COMMAS}.")]
+Gammas = Annotated[str | None, typer.Option("--entropy-bound", help=f"Entropy bounds in nats, {COMMAS}.")]
+Factors = Annotated[str | None, typer.Option("--factor", help=f"Factors of Fast-dLLM's rule, {COMMAS}.")]
+Ks = Annotated[str | None, typer.Option("--k", help=f"Candidates in a soft token, {COMMAS}. Default: 3.")]
+Lams = Annotated[
+    str | None, typer.Option("--lam", help=f"Strengths of the feedback, {COMMAS}. Default: the model's own.")
 ]
-NoSingle = Annotated[bool, typer.Option("--no-single", help="No vanilla at one token a step, so no recovery rates.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw accuracy against passes to this file (png, svg, pdf).")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+RECIPE_HELP = "paper: k, lam, EOS handling and lengths of the paper, by model family and benchmark."
+Recipe = Annotated[str | None, typer.Option(help=RECIPE_HELP)]
+READING_HELP = "With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy."
+Reading = Annotated[str | None, typer.Option(help=READING_HELP)]
+EOS_HELP = "EOS tokens: allow, last, forbid, or forbid-first (only the first EOS id; end of turn is allowed)."
+Eos = Annotated[str | None, typer.Option(help=EOS_HELP)]
+NewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the task's.")
+]
+Temperature = Annotated[float | None, typer.Option(help="Sampling temperature. Default: 0, the likeliest token.")]
+Limit = Annotated[int | None, typer.Option(help="Only the first N items of each task.")]
+Split = Annotated[str, typer.Option(help="Split of the built-in tasks: test, validation or train.")]
+OneRevision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub; for a single model.")]
+OneMaskId = Annotated[int | None, typer.Option(help="Id of the mask token; for a single model.")]
+ONE_EOS_IDS_HELP = f"Ids that end an answer, EOS first, {COMMAS}; for a single model."
+OneEosIds = Annotated[str | None, typer.Option(help=ONE_EOS_IDS_HELP)]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")
+]
+Out = Annotated[Path, typer.Option(help="Folder for the results. Unfinished ones found there are continued.")]
+EXECUTOR_HELP = "local: this process. ray: one Ray actor for each GPU or core."
+Executors = Annotated[str, typer.Option("--executor", help=EXECUTOR_HELP)]
+RAY_HELP = "Ray cluster: ray://host:10001, host:6379 or auto. Default: a new one on this machine."
+RayAddress = Annotated[str | None, typer.Option(help=RAY_HELP)]
+Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray. Default: one for each GPU, else core.")]
+NO_SINGLE_HELP = "Leave out vanilla at one token a step; without it there are no recovery rates."
+NoSingle = Annotated[bool, typer.Option("--no-single", help=NO_SINGLE_HELP)]
+PLOT_HELP = "Draw accuracy against forward passes to this file (png, svg or pdf)."
+Plot = Annotated[Path | None, typer.Option(help=PLOT_HELP)]
 
 
 def evaluate(
-    model: Models = "builtin",
-    task: Tasks = "mini-math",
-    method: Methods = "vanilla,euclidean,slerp",
-    tokens_per_step: PerStep = None,
-    threshold: Taus = None,
-    entropy_bound: Gammas = None,
-    factor: Factors = None,
-    k: Ks = None,
-    lam: Lams = None,
-    recipe: Recipe = None,
-    reading: Readings = None,
-    rank: Ranks = None,
-    eos: Eos = None,
-    block_length: BlockLength = None,
-    cache: Cache = None,
-    refresh: Refresh = None,
-    renew: Renew = 1,
-    max_new_tokens: NewTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    seed: Seed = 0,
-    limit: Limit = None,
-    split: Split = "test",
-    data_dir: DataDir = None,
-    allow_unsandboxed: Unsandboxed = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub, for one model.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
-    dtype: Dtype = None,
-    attention: Annotated[str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")] = "auto",
-    mask_id: Annotated[int | None, typer.Option(help="Overrides the checkpoint's, for one model.")] = None,
-    eos_ids: Annotated[str | None, typer.Option(help="Override the checkpoint's, for one model; EOS first.")] = None,
-    batch_size: BatchSize = None,
-    executor: Executors = "local",
-    ray_address: RayAddress = None,
-    workers: Workers = None,
-    no_single: NoSingle = False,
-    out: Out = Path("results"),
-    plot: Plot = None,
-    markdown: Markdown = False,
-    as_json: Json = False,
-) -> None:
-    """Evaluate models x tasks x methods x rates, resumably; print accuracy, recovery and speed."""
+    model: Models = "builtin", task: Tasks = "mini-math", method: Methods = "vanilla,euclidean,slerp",
+    tokens_per_step: PerStep = None, threshold: Taus = None, entropy_bound: Gammas = None, factor: Factors = None,
+    k: Ks = None, lam: Lams = None, recipe: Recipe = None, reading: Reading = None, rank: Rank = None,
+    eos: Eos = None, block_length: BlockLength = None, cache: Cache = None, refresh: Refresh = None, renew: Renew = 1,
+    max_new_tokens: NewTokens = None, temperature: Temperature = None, top_p: TopP = None, seed: Seed = 0,
+    limit: Limit = None, split: Split = "test", data_dir: DataDir = None, allow_unsandboxed: Unsandboxed = False,
+    revision: OneRevision = None, device: Device = None, dtype: Dtype = None, attention: Attention = "auto",
+    mask_id: OneMaskId = None, eos_ids: OneEosIds = None, batch_size: BatchSize = None, executor: Executors = "local",
+    ray_address: RayAddress = None, workers: Workers = None, no_single: NoSingle = False, out: Out = Path("results"),
+    plot: Plot = None, markdown: Markdown = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Measure accuracy, recovery and speed of models x tasks x methods x rates.
+
+    Resumable: run the same command again. If a model fails to load, only its cells fail.
+    """
     from softdlm.evaluate.cell import TaskSpec
     from softdlm.evaluate.grid import Grid, plan
 
@@ -149,28 +146,21 @@ def model_specs(names: Sequence[str], own: dict[str, Any], shared: dict[str, Any
     return tuple(ModelSpec.of(name, **shared, **own) for name in names)
 
 
-def results(
-    folder: Annotated[Path, typer.Argument(help="A folder of results, or one cell's.")] = Path("results"),
-    markdown: Markdown = False,
-    as_json: Json = False,
-) -> None:
-    """Print the table of results on disk, finished or not; decodes nothing."""
-    from softdlm.evaluate.summary import find_cells
-
-    show(find_cells(folder), as_json=as_json, as_markdown=markdown, cells=True)
-
-
 def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
     """Run the plan with progress on standard error; what failed, a line each."""
-    from softdlm.evaluate.run import run
+    from softdlm.evaluate.run import Progress, run
     from softdlm.report.progress import Screen
 
     screen = Screen()
+
+    def show_progress(now: Progress) -> None:
+        screen.show(now.line(screen.width), last=now.done == now.items)
+
     for failure in chosen.failures:
         screen.say(f"softdlm: {failure}")
     try:
         with screen.heeding():
-            failures = run(chosen, out, workers, lambda now: screen.show(str(now), last=now.done == now.items))
+            failures = run(chosen, out, workers, show_progress)
     except KeyboardInterrupt:
         again = shlex.join(["softdlm", *sys.argv[1:]])
         screen.say(f"stopped; every finished sample is in {out}. To go on: {again}")
@@ -184,26 +174,8 @@ def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
     return [*chosen.failures, *lines]
 
 
-def show(
-    folders: Sequence[Path], *, as_json: bool, as_markdown: bool, failed: Sequence[str] = (), cells: bool = False
-) -> None:
-    """The cells' table on standard output; `cells` adds the names of their folders."""
-    from softdlm.evaluate.summary import Result, rows, tables, words
-    from softdlm.records.journal import MANIFEST
-    from softdlm.report.row_tables import markdown, print_titled
-
-    found = rows([Result.read(folder) for folder in folders if (folder / MANIFEST).exists()])
-    if as_json:
-        print(json.dumps({"rows": found, "failed": list(failed)}, ensure_ascii=False, indent=1))
-    elif as_markdown and found:
-        print(markdown([words(row) for row in found]), end="")
-    else:
-        for title, lines in tables(found, cells=cells):
-            print_titled(title, lines)
-
-
 def check_plot(file: Path | None, grid: Grid) -> None:
-    """Said before an hour of decoding, not after it."""
+    """Refuse a file that cannot be drawn before anything is decoded."""
     from softdlm.report.figures import check_format
 
     if file is None:
@@ -249,20 +221,13 @@ def rates(**lists: str | None) -> tuple[Any, ...]:
     )
 
 
-def names_in(option: str, text: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not found:
-        raise UsageError(f"{option} names nothing: {text!r}")
-    return found
-
-
 def numbers(option: str, text: str, kind: Callable[[str], Number]) -> tuple[Number, ...]:
     found = names_in(option, text)
     try:
         return tuple(map(kind, found))
     except ValueError as error:
         what = "whole numbers" if kind is int else "numbers"
-        raise UsageError(f"{option} takes {what} with commas between, not {text!r}") from error
+        raise UsageError(f"{option} takes {what} separated by commas, not {text!r}") from error
 
 
 def optional_numbers(option: str, text: str | None, kind: Callable[[str], Number]) -> tuple[Number, ...] | None:

@@ -2,50 +2,68 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from softdlm.cli.options import Attention, Device, Dtype, EosIds, Json, MaskId, Model, Revision, token_ids
+from softdlm.cli.evaluate import carry_out
+from softdlm.cli.options import (
+    COMMAS,
+    Attention,
+    DataDir,
+    Device,
+    Dtype,
+    EosIds,
+    Json,
+    MaskId,
+    Model,
+    Revision,
+    Unsandboxed,
+    names_in,
+    print_json,
+    token_ids,
+)
 
-WHAT = "figure1, table1 ... table8, b1, figure2, frontier, extras, or all of them."
+WHAT = "figure1, table1 ... table8, b1, figure2, frontier, extras, or all."
 What = Annotated[list[str], typer.Argument(help=WHAT, metavar="WHAT...")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few items of everything: minutes on two cores.")]
-Limit = Annotated[int | None, typer.Option(help="At most so many items, prompts and completions of each kind.")]
-Tasks = Annotated[
-    str | None,
-    typer.Option(help="mini-math,mini-code by default for builtin, gsm8k,math500,humaneval,mbpp for others."),
+Limit = Annotated[int | None, typer.Option(help="At most N items, prompts and completions of each kind.")]
+TASKS_HELP = f"Tasks, {COMMAS}. Default: mini-math,mini-code for builtin, gsm8k,math500,humaneval,mbpp for others."
+Tasks = Annotated[str | None, typer.Option(help=TASKS_HELP)]
+CHAT_HELP = "Put the controlled prompts into the chat template, or give them as raw text."
+Chat = Annotated[bool, typer.Option("--chat/--raw", help=CHAT_HELP)]
+READING_HELP = "How Dream is decoded: dream-dllm (default) or dream-greedy."
+Reading = Annotated[str | None, typer.Option(help=READING_HELP)]
+RATE_HELP = "Tokens a step in Figure 2: 2 or 4. The paper does not say which."
+SensitivityRate = Annotated[int, typer.Option(help=RATE_HELP)]
+AdaptiveItems = Annotated[str, typer.Option(help="Items of GSM8K in Table 6: first-500 or full.")]
+NewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the recipe's.")
 ]
-Chat = Annotated[
-    bool,
-    typer.Option("--chat/--raw", help="Controlled prompts in the chat template, or as raw text."),
-]
-Readings = Annotated[str | None, typer.Option(help="Of Dream: dream-dllm (default) or dream-greedy.")]
-SensitivityRate = Annotated[int, typer.Option(help="Tokens a step in Figure 2, which does not say: 2, or 4.")]
-AdaptiveItems = Annotated[str, typer.Option(help="Of GSM8K in Table 6: first-500 or full.")]
-NewTokens = Annotated[int | None, typer.Option("--max-new-tokens", "-n", help="The recipe's by default.")]
-BatchSize = Annotated[int | None, typer.Option(help="256 for the built-in model on a GPU, else as in softdlm eval.")]
-DataDir = Annotated[str | None, typer.Option(help="Folder of the benchmarks' files.")]
-Unsandboxed = Annotated[
-    bool, typer.Option("--allow-unsandboxed", help="Where there is no sandbox, run generated code without one.")
-]
-NoFigures = Annotated[bool, typer.Option("--no-figures", help="Without matplotlib; softdlm redraw adds them.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of results; what it holds is not measured again.")]
+BATCH_HELP = "Items decoded together. Default: 256 for the built-in model on a GPU, else as in softdlm eval."
+BatchSize = Annotated[int | None, typer.Option(help=BATCH_HELP)]
+NO_FIGURES_HELP = "Draw no figures, which need matplotlib; softdlm redraw adds them later."
+NoFigures = Annotated[bool, typer.Option("--no-figures", help=NO_FIGURES_HELP)]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results. What it holds is not measured again.")]
 
 
 def reproduce(
     what: What, model: Model = "builtin", quick: Quick = False, out: Out = None, limit: Limit = None,
-    tasks: Tasks = None, chat: Chat = False, reading: Readings = None, sensitivity_rate: SensitivityRate = 2,
+    tasks: Tasks = None, chat: Chat = False, reading: Reading = None, sensitivity_rate: SensitivityRate = 2,
     table6_items: AdaptiveItems = "first-500", max_new_tokens: NewTokens = None, data_dir: DataDir = None,
     allow_unsandboxed: Unsandboxed = False, revision: Revision = None, device: Device = None, dtype: Dtype = None,
     attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, batch_size: BatchSize = None,
     no_figures: NoFigures = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure the paper's tables and figures on a model, and write a report; stopped, the same command goes on."""
+    """Measure the paper's tables and figures on a model, and write a report.
+
+    Resumable: run the same command again.
+    """
     from softdlm.report.figures import check_format
     from softdlm.report.page import write
     from softdlm.report.progress import Screen
@@ -62,7 +80,7 @@ def reproduce(
         model,
         quick=quick,
         limit=limit,
-        tasks=None if tasks is None else [name.strip() for name in tasks.split(",")],
+        tasks=None if tasks is None else list(names_in("--tasks", tasks)),
         chat=chat,
         device=device,
         dtype=dtype,
@@ -78,7 +96,7 @@ def reproduce(
     screen = Screen()
     try:
         with screen.heeding():
-            measured, failed = run.collect(study, chosen, folder, _run_cells, screen)
+            measured, failed = run.collect(study, chosen, folder, carry_out, screen)
     except KeyboardInterrupt:
         again = shlex.join(["softdlm", *sys.argv[1:]])
         screen.say(f"stopped; what was measured is in {folder}. To go on: {again}")
@@ -91,44 +109,27 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def redraw(
-    data: Annotated[Path, typer.Argument(help="data/report.json of a reproduction, or report.json.gz.")],
-    out: Annotated[Path | None, typer.Option(help="Where to; the reproduction's own folder by default.")] = None,
-) -> None:
-    """Write a reproduction's tables, figures and page again from its data; measures nothing."""
-    from softdlm.report.document import Report
-    from softdlm.report.figures import check_format
-    from softdlm.report.page import write
-
-    report = Report.read(data)
-    folder = out or data.absolute().parent.parent
-    check_format(folder / "figure.svg")
-    print(f"Report: {write(report, folder, data.name.removesuffix('.gz').removesuffix('.json'))}")
-
-
-def _run_cells(plan: Any, out: Path, executor: Any) -> list[str]:
-    from softdlm.cli.evaluate import carry_out
-
-    return carry_out(plan, out, executor)
-
-
 def _show(report: Any, page: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
     from softdlm.report.formats import print_table
-    from softdlm.report.row_tables import print_titled
+    from softdlm.report.row_tables import print_rows
 
-    found = [asdict(each) for each in report.findings]
     if as_json:
         tables = [table.record() for section in report.sections for table in section.tables]
+        found = [asdict(each) for each in report.findings]
         whole = {"protocol": report.protocol, "findings": found, "tables": tables, "failed": report.failed}
-        print(json.dumps({**whole, "report": str(page)}, ensure_ascii=False, indent=1))
+        print_json({**whole, "report": str(page)})
         return
     for section in report.sections:
         for table in section.tables:
             print_table(table)
-            print()
-    if found:
-        names = ("where", "claim", "scope", "verdict")
-        print_titled("Findings", [{name: each[name] for name in names} for each in found])
+    if report.findings:
+        print_rows(list(claims(report.findings)), "Findings")
     print(f"Report: {page}")
+
+
+def claims(findings: Sequence[Any]) -> Iterator[dict[str, str]]:
+    """A row a claim, with a line for each verdict on it."""
+    for (where, claim), group in groupby(findings, key=lambda each: (each.where, each.claim)):
+        yield {"where": where, "claim": claim, "verdict": "\n".join(f"{each.scope}: {each.verdict}" for each in group)}

@@ -1,36 +1,39 @@
-"""`softdlm train`: parses, calls the library, shows progress on standard error."""
+"""`softdlm train`: a masked diffusion language model on the built-in tasks."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from softdlm.cli.options import Device, print_json
+
 
 def train(
-    out: Annotated[Path, typer.Option(help="Folder for the checkpoint, its card and the metrics; new or empty.")],
+    out: Annotated[Path, typer.Option(help="New or empty folder for the checkpoint, its card and the metrics.")],
     recipe: Annotated[str, typer.Option(help="builtin (a GPU, 5 minutes) or toy (a CPU, 1 to 3 minutes).")] = "builtin",
-    seed: Annotated[int | None, typer.Option(help="Of weights, data and masks.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Length of the schedule.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Choose the steps so that training takes this long.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed for weights, data and masks.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Train for about this long instead of --steps.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another setting of the recipe, key=JSON; may be repeated.")
+        list[str] | None, typer.Option("--set", help="Change a setting of the recipe: key=JSON; may be repeated.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the state in the folder.")] = False,
-    device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; the first GPU by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the state saved in the folder.")] = False,
+    device: Device = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that make rows; by default all cores but one with a GPU, 0 on a CPU.")
+        int | None,
+        typer.Option(help="Processes that make rows. Default: all cores but one with a GPU, 0 on a CPU."),
     ] = None,
-    no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile on a GPU.")] = False,
+    no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile the model on a GPU.")] = False,
     validation_items: Annotated[int, typer.Option(help="Held-out items per task to decode at the end.")] = 64,
-    save_seconds: Annotated[float, typer.Option(help="Between saved states.")] = 60.0,
+    save_seconds: Annotated[float, typer.Option(help="Seconds between saved states.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Train a masked diffusion language model on the built-in tasks."""
     from softdlm.models.load import find_device
     from softdlm.report.progress import Screen
+    from softdlm.report.words import count
     from softdlm.train.batches import default_workers
     from softdlm.train.loop import Run
     from softdlm.train.loop import train as run_training
@@ -54,9 +57,9 @@ def train(
         chosen, run, screen.say, lambda now: screen.show(progress(now), last=now["step"] == now["steps"])
     )
     if as_json:
-        print(json.dumps(card, ensure_ascii=False, indent=2))
+        print_json(card)
         return
-    screen.say(f"loss {card['final_loss']:.4f} after {card['steps']} steps, {card['minutes']} minutes")
+    screen.say(f"loss {card['final_loss']:.4f} after {count(card['steps'], 'step')}, {card['minutes']} minutes")
     print(out)
 
 

@@ -23,6 +23,7 @@ from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
 from softdlm.records.files import writing
 from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, read_samples
+from softdlm.report.progress import clock, progress_line
 from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
@@ -41,17 +42,17 @@ class Progress:
     items_per_second: float
     seconds_left: float
 
-    def __str__(self) -> str:
-        left = time.strftime("%H:%M:%S", time.gmtime(self.seconds_left))
-        return (
-            f"{bar(self.done / self.items)} cell {self.cell}/{self.cells}  {self.label}  {self.done}/{self.items}"
-            f"  {100 * self.correct / self.done:.1f} % right  {self.items_per_second:.2f} items/s  {left} left"
-        )
-
-
-def bar(share: float, width: int = 12) -> str:
-    full = int(share * width)
-    return "█" * full + "░" * (width - full)
+    def line(self, width: int | None = None) -> str:
+        """At most `width` characters, which never cost the time left."""
+        speed = [f"{self.items_per_second:.2f} items/s"] if width is None or width >= 100 else []
+        facts = [
+            f"cell {self.cell}/{self.cells}",
+            f"{self.done}/{self.items}",
+            f"{100 * self.correct / self.done:.0f} % right",
+            *speed,
+            f"{clock(self.seconds_left)} left",
+        ]
+        return progress_line(self.done / self.items, self.label, *facts, width=width)
 
 
 Report = Callable[[Progress], None]

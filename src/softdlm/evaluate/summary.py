@@ -15,6 +15,7 @@ from softdlm.evaluate.cell import PROTOCOL
 from softdlm.evaluate.metrics import Effort, Share, mcnemar, recovery
 from softdlm.records.canonical import digest
 from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Sample, read_manifest, read_samples
+from softdlm.report.words import count
 
 Row = dict[str, Any]
 RULES = ("commit", "feedback", "commit_source", "feedback_source")
@@ -218,7 +219,10 @@ def _titled(model: str, task: str, lines: list[dict[str, str]], cells: bool) -> 
     hidden = {"model", "task"} | ({"items"} if len(counts) == 1 else set())
     hidden |= set() if any(line["settings"] for line in lines) else {"settings"}
     hidden |= set() if cells else {"cell"}
-    title = [model, task, *(f"{count} items" for count in counts if len(counts) == 1)]
+    title = [model, task]
+    if len(counts) == 1:
+        (items,) = counts
+        title.append(count(int(items), "item") if items.isdigit() else f"{items} items")
     if len(strengths) == 1:
         title += [strength.strip() for strength in strengths]
         lines = [{**line, "method": _STRENGTH.sub("", line["method"])} for line in lines]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -142,8 +143,9 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
     try:
         snapshot = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"cannot get {name} from the Hugging Face hub: {reason}") from error
+        reason = re.split(r"(?<=[.!?])\s|\n", str(error).strip())[0].rstrip(".")
+        remedy = "check the name, the revision and the network, or give a folder"
+        raise CheckpointError(f"cannot get {name} from the Hugging Face hub: {reason}; {remedy}") from error
     return snapshot, snapshot.name
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from softdlm.errors import UsageError
 from softdlm.records.files import replacing
+from softdlm.report.words import count
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
 """Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
@@ -58,8 +59,8 @@ def accuracy_against_passes(
     `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band. `below`
     puts the legend under the axes, for many series.
     """
-    with _figure(file, 1, mark, legend=len(series) if below else 0) as (axes,):
-        _band(axes, held)
+    with _figure(file, 1, mark, legend=len(series) + 2 * (held is not None) if below else 0) as (axes,):
+        _band(axes, held, "vanilla, 1 token a step")
         _draw(axes, series)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -79,9 +80,11 @@ def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
         name = f"{method}, {strength}" if strength and len(strengths) > 1 else method
         series.setdefault(name, []).append(_point(row))
     held = [_point(row) for row in rows if row["is_single"]]
-    title = "{model}, {task}, {items} items".format(**rows[0]) if rows else "no results"
-    title += f", {strengths.pop()}" if len(strengths) == 1 else ""
-    accuracy_against_passes(series, file, title=title, held=held[0] if held else None)
+    title = "no results"
+    if rows:
+        about = [rows[0]["model"], count(rows[0]["items"], "item"), *(strengths if len(strengths) == 1 else ())]
+        title = f"{rows[0]['task']}: accuracy against forward passes\n({', '.join(about)})"
+    accuracy_against_passes(series, file, title=title, held=held[0] if held else None, below=True)
 
 
 def _point(row: Mapping[str, Any]) -> Point:
@@ -147,10 +150,10 @@ def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -
         all_axes[-1].legend(loc="best")
 
 
-def _band(axes: Any, held: Point | None, label: str | None = None) -> None:
+def _band(axes: Any, held: Point | None, label: str) -> None:
     if held is not None:
-        axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0)
         axes.axhline(held.percent, color="#888888", linewidth=0.8, zorder=1, label=label)
+        axes.axhspan(held.low, held.high, color="#EEEEEE", zorder=0, label="its 95 % interval")
 
 
 def _ticks(axes: Any, series: Series) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from html import escape
 
 from softdlm.report.row_tables import markdown as markdown_rows
-from softdlm.report.row_tables import print_titled
+from softdlm.report.row_tables import print_rows
 from softdlm.report.table import Cell, Column, Table
 
 NOTHING = "—"
@@ -37,13 +37,11 @@ def to_markdown(table: Table) -> str:
 
 
 def print_table(table: Table) -> None:
+    """On standard output, with the notes below; an asterisk stands for bold."""
     title = table.title + (f" ({table.mark})" if table.mark else "")
-    if table.rows:
-        print_titled(title, list(_words(table, "{}*")))
-    else:
-        print(title)
-    for note in table.notes:
-        print(f"  {note}")
+    best = any(cell.best for row in table.rows for cell in row.cells)
+    notes = (*table.notes, *(["An asterisk stands for bold: the best of those compared."] if best else ()))
+    print_rows(list(_words(table, "{}*")), title, labels=len(table.heads), notes=notes)
 
 
 def _words(table: Table, best: str) -> Iterator[dict[str, str]]:

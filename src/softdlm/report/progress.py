@@ -10,8 +10,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+BAR = 10
+"""Characters of a progress bar."""
 LINE_SECONDS = 10.0
 """Between lines of progress where standard error is a file."""
+
+
+def progress_line(share: float, label: str, *facts: str, width: int | None = None) -> str:
+    """A bar, what is being done, and facts such as the time left; the label is shortened first to fit the width.
+
+    A label's parts stand between dots. Those in front, which change least, are left out until two remain, and the
+    first of these loses its end.
+    """
+    full = int(share * BAR)
+    before, after = f"{'█' * full}{'░' * (BAR - full)} ", "".join(f"  {fact}" for fact in facts)
+    room = len(label) if width is None else max(0, width - len(before) - len(after))
+    while len(label) > room and label.count(" · ") > 1:
+        label = label.partition(" · ")[2]
+    if len(label) > room:
+        head, dot, tail = label.rpartition(" · ")
+        head = head[: max(0, room - len(dot) - len(tail) - 1)].rstrip()
+        label = f"{head}…{dot}{tail}" if head else label[:room]
+    return f"{before}{label}{after}"
+
+
+def clock(seconds: float) -> str:
+    """`1:22`, or `2:01:22` from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Screen:
@@ -19,6 +46,11 @@ class Screen:
         self.terminal = sys.stderr.isatty()
         self.shown = 0.0
         self.interrupted = False
+
+    @property
+    def width(self) -> int | None:
+        """Characters of a line that is rewritten: a longer one would wrap and stay. In a file any length will do."""
+        return shutil.get_terminal_size().columns - 1 if self.terminal else None
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -29,8 +61,7 @@ class Screen:
         if self.interrupted:
             raise KeyboardInterrupt
         if self.terminal:
-            width = shutil.get_terminal_size().columns - 1  # a longer line would wrap and stay
-            print(f"\r\033[K{text[:width]}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{text[: self.width]}", end="", file=sys.stderr, flush=True)
         elif last or time.monotonic() - self.shown >= LINE_SECONDS:
             self.shown = time.monotonic()
             print(text, file=sys.stderr, flush=True)

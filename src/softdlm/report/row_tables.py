@@ -1,43 +1,140 @@
-"""Rows of a result as a table: on the terminal, in Markdown."""
+"""Rows of a result as a table: on a terminal of any width, in Markdown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-WIDE = 1000
-"""Columns of a screen on which nothing need be broken."""
-
-
-def print_rows(rows: Sequence[Mapping[str, Any]], digits: int | None = None, title: str | None = None) -> None:
-    """One column per key of the first row; numbers to the right, fractions with so many digits, None as a dash."""
-    table = Table(title=title)
-    for name in rows[0]:
-        number = any(isinstance(row.get(name), int | float) for row in rows)
-        first = name == next(iter(rows[0]))
-        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=first)
-    for row in rows:
-        table.add_row(*(_cell(value, digits) for value in row.values()))
-    Console().print(table)
+GAP = "  "
+LONG = 30
+"""A cell longer than this is prose, whose lines may be broken between words down to this width."""
+_NUMBER = re.compile(r"—|n/a|[-+]?[0-9.,]+(e[-+]?[0-9]+)?( [A-Z%])?\*?( \[.*\])?( p \S+)?")
 
 
-def print_titled(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """A narrow table whose cells are never broken: on a small terminal its lines are longer than the screen."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name, value in rows[0].items():
-        table.add_column(name, justify="right" if _is_number(value) else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row.values())
-    Console(width=WIDE).print(table)
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    title: str = "",
+    *,
+    labels: int = 1,
+    digits: int | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print a table and its notes on standard output, laid out for the width of the terminal."""
+    console = Console()
+    console.print(table(rows, console.width, title, labels=labels, digits=digits), soft_wrap=True, end="")
+    for note in notes:
+        print(*(f"{GAP}{line}" for line in _wrap(note, console.width - len(GAP))), sep="\n")
+    print()
 
 
-def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"—|n/a|-?[0-9.]+(e-?[0-9]+)?", text))
+def table(
+    rows: Sequence[Mapping[str, Any]], width: int, title: str = "", *, labels: int = 1, digits: int | None = None
+) -> Text:
+    """A table of at most `width` characters, one column per key of the first row; without rows, the title.
+
+    Neither a number nor a word is broken. Columns that do not fit beside each other stand in further tables below,
+    each with the first `labels` columns again; a column "x, paper" stays beside column "x". Fractions have `digits`
+    digits, None is a dash.
+    """
+    columns = {name: [_cell(row[name], digits) for row in rows] for name in (rows[0] if rows else ())}
+    heading = "".join(f"{line}\n" for line in _wrap(title, width))
+    parts = ["".join(f"{line}\n" for line in _grid(part, width)) for part in _parts(columns, width, labels)]
+    return Text.assemble((heading, "bold"), "\n".join(parts if columns else ()))
+
+
+def _parts(columns: Mapping[str, list[str]], width: int, labels: int) -> list[dict[str, list[str]]]:
+    """As few tables as will do, with about as many columns each."""
+    names = list(columns)
+    heads, groups = names[:labels], _groups(names[labels:])
+    found: list[dict[str, list[str]]] = []
+    for count in range(1, len(groups) + 1):
+        size = -(-len(groups) // count)
+        chosen = [chain(heads, *groups[start : start + size]) for start in range(0, len(groups), size)]
+        found = [{name: columns[name] for name in part} for part in chosen]
+        if all(_total(_widths(part, width)) <= width for part in found):
+            break
+    return found or [dict(columns)]
+
+
+def _groups(names: Sequence[str]) -> list[list[str]]:
+    groups: list[list[str]] = []
+    for name in names:
+        if groups and name == f"{groups[-1][0]}, paper":
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return groups
+
+
+def _widths(columns: Mapping[str, list[str]], width: int) -> list[int]:
+    """Whole heads where there is room, else heads in several lines; then the widest prose gives way."""
+    whole = [max(map(_longest, [name, *cells])) for name, cells in columns.items()]
+    if _total(whole) <= width:
+        return whole
+    words = [max([_word(name), *map(_longest, cells)]) for name, cells in columns.items()]
+    for index, cells in sorted(enumerate(columns.values()), key=lambda each: -words[each[0]]):
+        over = _total(words) - width
+        if over > 0 and words[index] > LONG:
+            words[index] = max(LONG, words[index] - over, *map(_word, cells))
+    return _widen_heads(words, list(columns), width)
+
+
+def _widen_heads(widths: list[int], names: Sequence[str], width: int) -> list[int]:
+    """Give the room that is left to the heads of most lines."""
+    while True:
+        lines = [len(_wrap(name, size)) for name, size in zip(names, widths, strict=True)]
+        tallest, wider = lines.index(max(lines)), list(widths)
+        while len(_wrap(names[tallest], wider[tallest])) >= max(2, lines[tallest]):
+            wider[tallest] += 1
+        if wider == widths or _total(wider) > width:
+            return widths
+        widths = wider
+
+
+def _grid(columns: Mapping[str, list[str]], width: int) -> Iterator[str]:
+    widths = _widths(columns, width)
+    right = [all(map(_NUMBER.fullmatch, cells)) for cells in columns.values()]
+    yield from _lines(list(columns), widths, right)
+    yield "─" * _total(widths)
+    for cells in zip(*columns.values(), strict=True):
+        yield from _lines(cells, widths, right)
+
+
+def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
+    wrapped = [
+        [line for part in cell.split("\n") for line in _wrap(part, size) or [""]]
+        for cell, size in zip(cells, widths, strict=True)
+    ]
+    for parts in zip_longest(*wrapped, fillvalue=""):
+        yield GAP.join(map(_pad, parts, widths, right)).rstrip()
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _longest(text: str) -> int:
+    return max(map(cell_len, text.split("\n")))
+
+
+def _word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -51,6 +148,9 @@ def _escape(value: str) -> str:
 
 
 def _cell(value: Any, digits: int | None) -> str:
+    """Fractions from 10 on, such as degrees or passes, need one digit only."""
     if value is None:
         return "—"
-    return f"{value:.{digits}f}" if digits is not None and isinstance(value, float) else str(value)
+    if digits is None or not isinstance(value, float):
+        return str(value)
+    return f"{value:.{digits if abs(value) < 10 else 1}f}"

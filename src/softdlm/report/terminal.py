@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,13 +12,23 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from softdlm.generation import Generation
-from softdlm.types import Step
+from softdlm.report.row_tables import print_rows
+from softdlm.report.words import count
+
+if TYPE_CHECKING:
+    from softdlm.engine.answer import Generation
+    from softdlm.types import Step
 
 COLUMN = 36
 """Characters that a method's text needs beside others."""
 OPEN, END = "·", "∎"
 NEW, SOFT, CLOSED = "bold green", "dim yellow", ""
+LEGEND = Text.assemble(
+    ("committed in this pass", NEW),
+    "  earlier  ",
+    ("open: likeliest token", SOFT),
+    f"  {OPEN} open  {END} end",
+)
 
 
 def word(model: Any, token: int) -> str:
@@ -49,38 +59,47 @@ def canvas_text(model: Any, step: Step, row: int) -> Text:
 
 
 class Watch:
-    """A live canvas; give its `step` to `generate(on_step=...)`."""
+    """A live canvas of one answer. It says that the model is loading until `watch` is told the model."""
 
-    def __init__(self, model: Any, console: Console, title: str, pause: float) -> None:
-        self.model, self.title, self.pause = model, title, pause
-        self.live = Live(console=console, refresh_per_second=30, transient=False)
+    def __init__(self, console: Console, title: str, pause: float) -> None:
+        self.title, self.pause, self.paused = title, pause, 0.0
+        self.live = Live(Panel(Text("loading ..."), title=title), console=console, auto_refresh=False)
 
-    def step(self, step: Step, requests: Sequence[int]) -> None:
-        left = int(step.canvas.open[0].sum())
-        caption = f"pass {step.index} · {int(step.committed[0].sum())} committed · {left} open"
-        self.live.update(Panel(canvas_text(self.model, step, 0), title=self.title, subtitle=caption), refresh=True)
-        time.sleep(self.pause)
+    def watch(self, model: Any) -> Callable[[Step, Sequence[int]], None]:
+        """For `generate(on_step=...)`. Seconds that it waits between passes are counted in `paused`."""
+
+        def show(step: Step, requests: Sequence[int]) -> None:
+            left = int(step.canvas.open[0].sum())
+            caption = f"pass {step.index} · {int(step.committed[0].sum())} committed · {left} open"
+            canvas = Panel(canvas_text(model, step, 0), title=self.title, subtitle=caption)
+            self.live.update(Group(canvas, LEGEND), refresh=True)
+            began = time.perf_counter()
+            time.sleep(self.pause)
+            self.paused += time.perf_counter() - began
+
+        return show
 
     def __enter__(self) -> Watch:
-        self.live.start()
+        self.live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
 
-def summary(answer: Generation, seconds: float) -> str:
-    return (
-        f"{len(answer.ids)} tokens in {answer.forwards} passes"
-        f" ({answer.tokens_per_forward:.2f} a pass), {seconds:.2f} s, ended by {answer.finish_reason}"
-    )
+def summary(answers: Sequence[Generation], seconds: float) -> str:
+    """A line on what was decoded; how it ended is said of a single answer."""
+    tokens, passes = (sum(values) for values in zip(*((len(each.ids), each.forwards) for each in answers), strict=True))
+    many = f"{count(len(answers), 'answer')}: " if len(answers) > 1 else ""
+    ended = "" if many else f", ended by {answers[0].finish_reason}"
+    rate = f"{tokens / passes:.2f} a pass" if passes else "no pass"
+    return f"{many}{count(tokens, 'token')} in {count(passes, 'pass')} ({rate}), {seconds:.2f} s{ended}"
 
 
-def comparison(model: Any, answers: dict[str, Generation], width: int) -> Group:
+def print_comparison(model: Any, answers: Mapping[str, Generation]) -> None:
     """Methods side by side where there is room, else one under another; tokens unlike the first method's are marked."""
-    (_, first), *_ = answers.items()
-    panels: list[Any] = []
-    table = Table("method", "passes", "tokens", "tokens a pass", "differs from the first at")
+    console, (first, *_) = Console(), answers.values()
+    panels, rows = [], []
     for name, answer in answers.items():
         places = differences(first, answer)
         line = Text()
@@ -88,16 +107,17 @@ def comparison(model: Any, answers: dict[str, Generation], width: int) -> Group:
             line.append(word(model, token), style="bold magenta" if index in places else "")
         panels.append(Panel(line, title=name, title_align="left"))
         where = ", ".join(map(str, places[:8])) + (f" … ({len(places)})" if len(places) > 8 else "")
-        table.add_row(
-            name, str(answer.forwards), str(len(answer.ids)), f"{answer.tokens_per_forward:.2f}", where or "—"
-        )
-    if width < COLUMN * len(panels):
-        return Group(*panels, table)
-    columns = Table.grid(*[""] * len(panels), expand=True)
-    for column in columns.columns:
-        column.ratio = 1
-    columns.add_row(*panels)
-    return Group(columns, table)
+        counts = {"passes": answer.forwards, "tokens": len(answer.ids), "tokens a pass": answer.tokens_per_forward}
+        rows.append({"method": name, **counts, "differs from the first at": where or None})
+    if console.width < COLUMN * len(panels):
+        console.print(*panels, sep="\n")
+    else:
+        columns = Table.grid(*[""] * len(panels), expand=True)
+        for column in columns.columns:
+            column.ratio = 1
+        columns.add_row(*panels)
+        console.print(columns)
+    print_rows(rows, digits=2)
 
 
 def differences(first: Generation, other: Generation) -> list[int]:

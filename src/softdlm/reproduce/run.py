@@ -18,13 +18,13 @@ from softdlm.analysis.plans import run as run_analysis
 from softdlm.errors import SoftDLMError
 from softdlm.evaluate.executors import Failure, LocalExecutor
 from softdlm.evaluate.grid import Finder, Plan, join, plans
-from softdlm.evaluate.run import bar, hardware, versions
+from softdlm.evaluate.run import hardware, versions
 from softdlm.evaluate.summary import Result, rows
 from softdlm.records.canonical import digest
 from softdlm.records.files import write_json, writing
 from softdlm.records.journal import MANIFEST, read_manifest
 from softdlm.report.document import Report
-from softdlm.report.progress import Screen
+from softdlm.report.progress import Screen, clock, progress_line
 from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, Measurements, effort
@@ -73,9 +73,9 @@ def analyse(
         file = folder / f"{analysis.name}-{what}-{digest(json.loads(json.dumps(plan.settings)))[:12]}.jsonl"
         began = time.monotonic()
 
-        def show(done: int, total: int, label: str = f"{analysis.name}  {what}", began: float = began) -> None:
-            seconds = time.monotonic() - began
-            screen.show(f"{bar(done / total)} {label}  {done}/{total}  {seconds:.0f} s", last=done == total)
+        def show(done: int, total: int, label: str = f"{analysis.name} · {what}", began: float = began) -> None:
+            facts = f"{done}/{total}", f"{clock(time.monotonic() - began)} so far"
+            screen.show(progress_line(done / total, label, *facts, width=screen.width), last=done == total)
 
         found.append(run_analysis(executor.model(study.model), plan, file, show))
     return found
