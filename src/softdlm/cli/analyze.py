@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from softdlm.cli.analysis_tables import NOTES, tables
-from softdlm.cli.options import (
-    COMMAS,
-    Attention,
-    Device,
-    Dtype,
-    Eos,
-    EosIds,
-    Json,
-    K,
-    Lam,
-    MaskId,
-    Model,
-    OwnK,
-    OwnLam,
-    Raw,
-    Revision,
-    load_model,
-    names_in,
-    print_json,
-)
+from softdlm.cli.option_tables import COMMAS, LOADING, RULES, SETTINGS, Table, takes
+from softdlm.cli.options import Json, Model, Raw, load_model, names_in, print_json
 from softdlm.errors import UsageError
 from softdlm.report.words import count
 
@@ -37,8 +20,8 @@ if TYPE_CHECKING:
     from softdlm.analysis.plans import Plan
     from softdlm.analysis.prompts import Case
     from softdlm.analysis.questions import Question
+    from softdlm.decoding import Decoding
     from softdlm.feedback import FeedbackRule
-    from softdlm.models.denoiser import Denoiser, Strength
 
 app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on any model: one command per claim.")
 
@@ -59,42 +42,43 @@ OUT_HELP = "Keep every row in this JSON Lines file; an unfinished file is contin
 Out = Annotated[Path | None, typer.Option(help=OUT_HELP)]
 Tasks = Annotated[str, typer.Option(help=f"Built-in tasks, {COMMAS}.")]
 Split = Annotated[str, typer.Option(help="Split of the tasks: test, validation or train.")]
-NewTokens = Annotated[
-    int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the task's.")
-]
-PerStep = Annotated[int, typer.Option("--tokens-per-step", "-t", help="Commit this many tokens in each pass.")]
-Method = Annotated[str, typer.Option(help="Feedback rule to decode with.")]
+K = Annotated[int, typer.Option("--k", help="Candidates in a soft token.")]
+Lam = Annotated[float, typer.Option("--lam", help="Strength of the feedback, from 0 (none) to 1.")]
+OwnK = Annotated[int | None, typer.Option("--k", help="Candidates in a soft token. Default: the model's own.")]
+OwnLam = Annotated[float | None, typer.Option("--lam", help="Strength, from 0 to 1. Default: the model's own.")]
+DECODING: Table = {name: each for name, each in {**RULES, **SETTINGS}.items() if name not in ("k", "lam")}
+"""How the answers are decoded that an analysis looks at; --k and --lam are those of the rules that it measures."""
 ORDER_HELP = "Order of sequential decoding: average (the mean over all orders) or confidence."
 
 
 @app.command()
+@takes(loading=LOADING)
 def mixtures(
-    model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = SOFT, k: K = 3,
-    lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64, revision: Revision = None, device: Device = None,
-    dtype: Dtype = None, attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None,
+    loading: dict[str, Any], model: Model = "builtin", prompts: Prompts = None, limit: Limit = None,
+    rules: RuleNames = SOFT, k: K = 3, lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64,
     as_json: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """Table 1: JS divergence of soft-token predictions to additive and multiplicative mixtures."""
     from softdlm.analysis.plans import mixtures_plan
 
     chosen = _rules(rules, k, lam)
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    denoiser = load_model(model, loading)
     cases = _cases(denoiser, prompts, limit, chat)
     _finish(denoiser, mixtures_plan(denoiser, cases, chosen, k=k, lam=lam, batch_size=batch_size), out, as_json)
 
 
 @app.command()
+@takes(loading=LOADING)
 def consistency(
-    model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = ALL, k: K = 3,
-    lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64, revision: Revision = None, device: Device = None,
-    dtype: Dtype = None, attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None,
+    loading: dict[str, Any], model: Model = "builtin", prompts: Prompts = None, limit: Limit = None,
+    rules: RuleNames = ALL, k: K = 3, lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64,
     as_json: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """Table 4: reverse KL of the factorised prediction to the order-averaged sequential reference."""
     from softdlm.analysis.plans import consistency_plan
 
     chosen = _rules(rules, k, lam)
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    denoiser = load_model(model, loading)
     plan = consistency_plan(denoiser, _cases(denoiser, prompts, limit, chat), chosen, batch_size=batch_size)
     total = count(plan.settings["of"], "prompt")
     print(f"{plan.settings['qualify']} of {total} can be measured: both alternatives fill the masks", file=sys.stderr)
@@ -102,20 +86,19 @@ def consistency(
 
 
 @app.command()
+@takes(loading=LOADING)
 def joint(
-    model: Model = "builtin", prompts: Prompts = None, limit: Limit = None, rules: RuleNames = ALL, k: K = 3,
-    lam: Lam = 0.3, chat: Chat = False,
+    loading: dict[str, Any], model: Model = "builtin", prompts: Prompts = None, limit: Limit = None,
+    rules: RuleNames = ALL, k: K = 3, lam: Lam = 0.3, chat: Chat = False,
     order: Annotated[str, typer.Option(help=ORDER_HELP)] = "average",
-    batch_size: Rows = 64, revision: Revision = None, device: Device = None, dtype: Dtype = None,
-    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
-    out: Out = None,
+    batch_size: Rows = 64, as_json: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """Figure 1: the probability of every combination of two answers, in sequence, in parallel and soft."""
     from softdlm.analysis.plans import joint_plan
     from softdlm.analysis.prompts import encode_case, figure1_prompt
 
     chosen = _rules(rules, k, lam)
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
+    denoiser = load_model(model, loading)
     figure = prompts is None
     cases = [encode_case(denoiser, figure1_prompt(), chat)] if figure else _cases(denoiser, prompts, limit, chat)
     plan = joint_plan(denoiser, cases, chosen, order=order, batch_size=batch_size)  # type: ignore[arg-type]
@@ -123,89 +106,80 @@ def joint(
 
 
 @app.command()
+@takes(words=DECODING, loading=LOADING)
 def geometry(
-    model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
-    prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
+    words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
+    tasks: Tasks = "mini-math,mini-code", split: Split = "test", prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
     k: Annotated[int, typer.Option("--k", help="Candidates for Table 3.")] = 3,
     line_k: Annotated[int, typer.Option(help="Candidates for appendix B.1.")] = 4,
     lam: Annotated[float, typer.Option("--lam", help="Strength of the feedback for appendix B.1.")] = 0.5,
-    method: Method = "slerp", tokens_per_step: PerStep = 2, eos: Eos = "allow", raw: Raw = False,
-    batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
-    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
-    out: Out = None,
+    raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """Table 3 and appendix B.1: angles and norms at the open positions met while decoding."""
     from softdlm.analysis.plans import geometry_plan
 
-    chosen, options = _rules(rules, line_k, lam), _options(method, tokens_per_step, eos, raw)
-    questions = _questions(tasks, split, prompts, limit, max_new_tokens)
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    options = _at_own_strength(denoiser, method, options)
-    plan = geometry_plan(
-        denoiser, questions, chosen, options, k=k, line_k=line_k, batch_size=_at_once(denoiser, batch_size)
-    )
+    chosen, decoding = _rules(rules, line_k, lam), _decoding(words, "slerp", 2)
+    questions = _questions(tasks, split, prompts, limit, decoding)
+    denoiser = load_model(model, loading)
+    settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
+    plan = geometry_plan(denoiser, questions, chosen, settled, k=k, line_k=line_k, batch_size=size)
     _finish(denoiser, plan, out, as_json)
 
 
 @app.command()
+@takes(words=DECODING, loading=LOADING)
 def completions(
-    model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
-    prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = ALL,
-    k: K = 4, lam: Lam = 0.3, method: Method = "vanilla", tokens_per_step: PerStep = 1, eos: Eos = "allow",
-    raw: Raw = False, batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
-    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
-    out: Out = None,
+    words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
+    tasks: Tasks = "mini-math,mini-code", split: Split = "test", prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = ALL,
+    k: K = 4, lam: Lam = 0.3, raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """Table 8: reverse KL on spans of the model's own answers."""
     from softdlm.analysis.completions import SUPPORT
     from softdlm.analysis.plans import completions_plan
 
     chosen = _rules(",".join([*SUPPORT, rules]), k, lam)
-    options = _options(method, tokens_per_step, eos, raw)
-    questions = _questions(tasks, split, prompts, limit, max_new_tokens)
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    options = _at_own_strength(denoiser, method, options)
-    plan = completions_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
+    decoding = _decoding(words, "vanilla", 1)
+    questions = _questions(tasks, split, prompts, limit, decoding)
+    denoiser = load_model(model, loading)
+    settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
+    plan = completions_plan(denoiser, questions, chosen, settled, batch_size=size)
     _finish(denoiser, plan, out, as_json, digits=6)
 
 
 @app.command()
+@takes(words=DECODING, loading=LOADING)
 def agreement(
-    model: Model = "builtin", tasks: Tasks = "mini-math,mini-code", split: Split = "test",
-    prompts: OwnQuestions = None, max_new_tokens: NewTokens = None, limit: Limit = 100, rules: RuleNames = SOFT,
-    k: OwnK = None, lam: OwnLam = None, tokens_per_step: PerStep = 4, eos: Eos = "allow", raw: Raw = False,
-    batch_size: AtOnce = None, revision: Revision = None, device: Device = None, dtype: Dtype = None,
-    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
+    words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
+    tasks: Tasks = "mini-math,mini-code", split: Split = "test", prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
+    k: OwnK = None, lam: OwnLam = None, raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False,
     out: Out = None,
 ) -> None:  # fmt: skip
     """How predictions settle from pass to pass, and where feedback changes the order of commits."""
     from softdlm.analysis.plans import agreement_plan
 
     _rules(rules, k, lam)  # what they refuse is refused before the weights are read
-    options = _options("vanilla", tokens_per_step, eos, raw)
-    questions = _questions(tasks, split, prompts, limit, max_new_tokens)
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    chosen = _rules(rules, k, lam, denoiser.strength)
-    plan = agreement_plan(denoiser, questions, chosen, options, batch_size=_at_once(denoiser, batch_size))
+    decoding = _decoding(words, "vanilla", 4)
+    questions = _questions(tasks, split, prompts, limit, decoding)
+    denoiser = load_model(model, loading)
+    chosen = _rules(rules, denoiser.own.k if k is None else k, denoiser.own.lam if lam is None else lam)
+    settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
+    plan = agreement_plan(denoiser, questions, chosen, settled, batch_size=size)
     _finish(denoiser, plan, out, as_json)
 
 
-def _rules(names: str, k: int | None, lam: float | None, *own: Strength) -> dict[str, FeedbackRule]:
-    from softdlm.methods import feedback_rule
+def _rules(names: str, k: int | None, lam: float | None) -> dict[str, FeedbackRule]:
+    from softdlm import feedback  # noqa: F401  (declares the rules)
+    from softdlm.registry import build
 
-    return {name: feedback_rule(name, k, lam, *own) for name in names_in("--rules", names)}
-
-
-def _options(method: str, tokens_per_step: int, eos: str, raw: bool) -> Any:
-    from softdlm.methods import commit_rule, feedback_rule
-
-    return {"feedback": feedback_rule(method), "commit": commit_rule(tokens_per_step), "eos": eos, "chat": not raw}
+    return {name: build("feedback", name, {"k": k, "lam": lam}) for name in names_in("--rules", names)}
 
 
-def _at_own_strength(model: Denoiser, method: str, options: Any) -> Any:
-    from softdlm.methods import feedback_rule
+def _decoding(words: Mapping[str, Any], feedback: str, tokens_per_step: int) -> Decoding:
+    """How answers are decoded; by default with this feedback rule, this many tokens a step."""
+    from softdlm.decoding import RATES, Decoding
 
-    return {**options, "feedback": feedback_rule(method, own=model.strength)}
+    rate = {} if words.keys() & {"commit", *RATES} else {"tokens_per_step": tokens_per_step}
+    return Decoding.of(**{"feedback": feedback, **rate, **words})
 
 
 def _cases(model: Any, prompts: Path | None, limit: int | None, chat: bool) -> list[Case]:
@@ -215,15 +189,14 @@ def _cases(model: Any, prompts: Path | None, limit: int | None, chat: bool) -> l
     return encode_cases(model, (paper_prompts() if prompts is None else read_alternatives(prompts))[:limit], chat)
 
 
-def _questions(
-    tasks: str, split: str, prompts: Path | None, limit: int | None, max_new_tokens: int | None
-) -> list[Question]:
+def _questions(tasks: str, split: str, prompts: Path | None, limit: int | None, decoding: Decoding) -> list[Question]:
     from softdlm.analysis.questions import read_questions, task_questions
 
     _check_limit(limit)
+    length = decoding.max_new_tokens
     if prompts is not None:
-        return read_questions(prompts, max_new_tokens)[:limit]
-    return [each for name in names_in("--tasks", tasks) for each in task_questions(name, limit, split, max_new_tokens)]
+        return read_questions(prompts, length)[:limit]
+    return [each for name in names_in("--tasks", tasks) for each in task_questions(name, limit, split, length)]
 
 
 def _at_once(model: Any, batch_size: int | None) -> int:

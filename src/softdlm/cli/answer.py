@@ -6,22 +6,22 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softdlm.generation import GenerateOptions
+    from softdlm.decoding import Decoding
 
 
-def timed(model: Any, prompts: Any, options: GenerateOptions) -> tuple[Any, float]:
+def timed(model: Any, prompts: Any, decoding: Decoding, **options: Any) -> tuple[Any, float]:
     from softdlm.generation import generate
 
     start = time.perf_counter()
-    return generate(model, prompts, **options), time.perf_counter() - start
+    return generate(model, prompts, decoding=decoding, **options), time.perf_counter() - start
 
 
-def record(answer: Any, options: GenerateOptions) -> dict[str, Any]:
+def record(answer: Any, decoding: Decoding) -> dict[str, Any]:
     return {
         "text": answer.text,
         "ids": answer.ids,
         "forwards": answer.forwards,
         "tokens_per_forward": round(answer.tokens_per_forward, 4),
         "finish_reason": answer.finish_reason,
-        "options": {name: str(value) for name, value in options.items()},
+        "decoding": decoding.to_json(),
     }

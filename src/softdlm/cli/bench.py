@@ -8,20 +8,21 @@ from typing import Annotated
 
 import typer
 
-from softdlm.cli.options import COMMAS, Device, Dtype, names_in
+from softdlm.cli.option_tables import COMMAS, PLACE, takes
+from softdlm.cli.options import names_in
 
 SHAPE_HELP = f"llada-8b, dream-7b, llada2-mini, builtin or tiny-llada ..., {COMMAS}. "
 SHAPE_HELP += "Default: the first three on a GPU, builtin on a CPU."
 
 
+@takes(place=PLACE)
 def bench(
+    place: dict[str, str],
     shape: Annotated[str | None, typer.Option(help=SHAPE_HELP)] = None,
-    only: Annotated[str | None, typer.Option(help=f"Parts to measure: whole, caches, growth, ..., {COMMAS}.")] = None,
-    seconds: Annotated[float, typer.Option(help="Time budget in seconds; no part begins after it.")] = 900.0,
+    only: Annotated[str | None, typer.Option(help=f"Suites to measure: whole, caches, growth, ..., {COMMAS}.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time budget in seconds; no suite begins after it.")] = 900.0,
     out: Annotated[Path, typer.Option(help="Folder for the dated JSON, Markdown and figure.")] = Path("results/bench"),
     engine: Annotated[str, typer.Option(help="How passes are run: auto, dynamic, static or compiled.")] = "auto",
-    device: Device = None,
-    dtype: Dtype = None,
 ) -> None:
     """Measure speed on this device, beside the plain loop and the device's own ceilings."""
     from softdlm.bench.run import bench as run
@@ -30,12 +31,12 @@ def bench(
     from softdlm.report.progress import Screen
     from softdlm.report.row_tables import print_rows
 
-    place, screen = find_device(device), Screen()
-    names = names_in("--shape", shape) if shape else GPU_SHAPES if place.type == "cuda" else ("builtin",)
+    device, screen = find_device(place.get("device")), Screen()
+    names = names_in("--shape", shape) if shape else GPU_SHAPES if device.type == "cuda" else ("builtin",)
     report = run(
         [find_shape(name) for name in names],
-        place,
-        find_dtype(dtype, place),
+        device,
+        find_dtype(place.get("dtype"), device),
         out,
         only=names_in("--only", only) if only else (),
         engine=engine,

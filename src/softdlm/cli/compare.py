@@ -1,80 +1,37 @@
-"""`softdlm compare`: one prompt, several methods, where they differ."""
+"""`softdlm compare`: one prompt, several feedback rules, where the answers differ."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import Any
 
 import typer
 
 from softdlm.cli.answer import record, timed
-from softdlm.cli.options import (
-    COMMAS,
-    Attention,
-    BlockLength,
-    Cache,
-    Device,
-    Dtype,
-    Eos,
-    EosIds,
-    FactorF,
-    Gamma,
-    Ids,
-    Json,
-    MaskId,
-    Model,
-    NewTokens,
-    OwnK,
-    OwnLam,
-    PerStep,
-    Prompt,
-    Raw,
-    Refresh,
-    Renew,
-    Revision,
-    Tau,
-    load_model,
-    names_in,
-    print_json,
-    read_prompt,
-    token_ids,
-)
+from softdlm.cli.option_tables import COMMAS, DECODING, LOADING, Table, takes
+from softdlm.cli.options import Ids, Json, Model, Prompt, Raw, load_model, names_in, print_json, prompt_ids, read_prompt
 
-if TYPE_CHECKING:
-    from softdlm.generation import GenerateOptions
-
-Methods = Annotated[str, typer.Option(help=f"Feedback rules, {COMMAS}; the others are compared with the first.")]
+FEEDBACK_HELP = f"Feedback rules, {COMMAS}; the others are compared with the first."
+OPTIONS: Table = {**DECODING, "feedback": (str, typer.Option("--feedback", "--methods", help=FEEDBACK_HELP))}
 
 
+@takes(words=OPTIONS, loading=LOADING)
 def compare(
-    prompt: Prompt = None, model: Model = "builtin", methods: Methods = "vanilla,euclidean,slerp", k: OwnK = None,
-    lam: OwnLam = None, tokens_per_step: PerStep = None, threshold: Tau = None, entropy_bound: Gamma = None,
-    factor: FactorF = None, max_new_tokens: NewTokens = 128, block_length: BlockLength = None, cache: Cache = None,
-    refresh: Refresh = None, renew: Renew = 1, eos: Eos = "allow", ids: Ids = False, raw: Raw = False,
-    revision: Revision = None, device: Device = None, dtype: Dtype = None, attention: Attention = "auto",
-    mask_id: MaskId = None, eos_ids: EosIds = None, as_json: Json = False,
+    words: dict[str, Any], loading: dict[str, Any], prompt: Prompt = None, model: Model = "builtin", ids: Ids = False,
+    raw: Raw = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Answer one prompt with several methods, and show where they differ."""
-    from softdlm.methods import commit_rule, feedback_rule
+    """Answer one prompt with several feedback rules, and show where the answers differ."""
+    from softdlm.decoding import Decoding
 
-    text, names = read_prompt(prompt), names_in("--methods", methods)
-    for name in names:
-        feedback_rule(name, k, lam)  # what it refuses is refused before the weights are read
-    options: GenerateOptions = {
-        "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor),
-        "max_new_tokens": max_new_tokens,
-        "block_length": block_length,
-        "cache": cache,  # type: ignore[typeddict-item]
-        "refresh": refresh,
-        "renew": renew,
-        "eos": eos,  # type: ignore[typeddict-item]
-        "chat": not raw,
-    }
-    denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-    chosen: dict[str, GenerateOptions] = {
-        name: {**options, "feedback": feedback_rule(name, k, lam, denoiser.strength)} for name in names
-    }
-    asked = token_ids(text) if ids else text
-    runs = {name: timed(denoiser, asked, each) for name, each in chosen.items()}
+    text, names = read_prompt(prompt), names_in("--feedback", words.pop("feedback", "vanilla,euclidean,slerp"))
+    strength = {name: words.pop(name, None) for name in ("k", "lam")}  # a rule without a strength ignores it
+    wanted = {name: replace(Decoding.of(**words), feedback=name) for name in names}
+    for each in wanted.values():
+        each.settled(strength)  # what it refuses is refused before the weights are read
+    denoiser = load_model(model, loading)
+    chosen = {name: each.settled(strength, denoiser.own) for name, each in wanted.items()}
+    asked = prompt_ids(text) if ids else text
+    runs = {name: timed(denoiser, asked, each, chat=not raw) for name, each in chosen.items()}
     from softdlm.report.terminal import differences, print_comparison
 
     answers = {name: answer for name, (answer, _) in runs.items()}

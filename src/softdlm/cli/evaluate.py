@@ -1,72 +1,37 @@
-"""`softdlm eval`: models x tasks x methods x rates, resumably."""
+"""`softdlm eval`: models x tasks x feedback rules x commit rules, resumably."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softdlm.cli.options import (
-    COMMAS,
-    Attention,
-    BlockLength,
-    Cache,
-    DataDir,
-    Device,
-    Dtype,
-    Json,
-    Rank,
-    Refresh,
-    Renew,
-    Seed,
-    TopP,
-    Unsandboxed,
-    names_in,
-)
+from softdlm import parsing
+from softdlm.cli.option_tables import COMMAS, LOADING, RULE_LISTS, SETTINGS, takes
+from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in
 from softdlm.cli.results import Markdown, show
 from softdlm.errors import UsageError
 
 if TYPE_CHECKING:
+    from softdlm.decoding import Decoding
     from softdlm.evaluate.cell import ModelSpec
     from softdlm.evaluate.executors import Executor
     from softdlm.evaluate.grid import Grid, Plan
 
-Number = TypeVar("Number", int, float)
-
 Models = Annotated[str, typer.Option("--model", "-m", help=f"builtin, folders or Hugging Face ids, {COMMAS}.")]
 TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp; several {COMMAS}."
 Tasks = Annotated[str, typer.Option("--task", help=TASKS_HELP)]
-Methods = Annotated[str, typer.Option("--method", help=f"Feedback rules, {COMMAS}.")]
-PerStep = Annotated[
-    str | None, typer.Option("--tokens-per-step", "-t", help=f"Tokens committed in each pass, {COMMAS}.")
-]
-Taus = Annotated[str | None, typer.Option("--threshold", help=f"Confidence thresholds, {COMMAS}.")]
-Gammas = Annotated[str | None, typer.Option("--entropy-bound", help=f"Entropy bounds in nats, {COMMAS}.")]
-Factors = Annotated[str | None, typer.Option("--factor", help=f"Factors of Fast-dLLM's rule, {COMMAS}.")]
-Ks = Annotated[str | None, typer.Option("--k", help=f"Candidates in a soft token, {COMMAS}. Default: 3.")]
-Lams = Annotated[
-    str | None, typer.Option("--lam", help=f"Strengths of the feedback, {COMMAS}. Default: the model's own.")
-]
 RECIPE_HELP = "paper: k, lam, EOS handling and lengths of the paper, by model family and benchmark."
 Recipe = Annotated[str | None, typer.Option(help=RECIPE_HELP)]
 READING_HELP = "With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy."
 Reading = Annotated[str | None, typer.Option(help=READING_HELP)]
-EOS_HELP = "EOS tokens: allow, last, forbid, or forbid-first (only the first EOS id; end of turn is allowed)."
-Eos = Annotated[str | None, typer.Option(help=EOS_HELP)]
-NewTokens = Annotated[
-    int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the task's.")
-]
-Temperature = Annotated[float | None, typer.Option(help="Sampling temperature. Default: 0, the likeliest token.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first N items of each task.")]
 Split = Annotated[str, typer.Option(help="Split of the built-in tasks: test, validation or train.")]
-OneRevision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub; for a single model.")]
-OneMaskId = Annotated[int | None, typer.Option(help="Id of the mask token; for a single model.")]
-ONE_EOS_IDS_HELP = f"Ids that end an answer, EOS first, {COMMAS}; for a single model."
-OneEosIds = Annotated[str | None, typer.Option(help=ONE_EOS_IDS_HELP)]
 BatchSize = Annotated[
     int | None, typer.Option(help="Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")
 ]
@@ -82,49 +47,25 @@ PLOT_HELP = "Draw accuracy against forward passes to this file (png, svg or pdf)
 Plot = Annotated[Path | None, typer.Option(help=PLOT_HELP)]
 
 
+@takes(lists=RULE_LISTS, words=SETTINGS, loading=LOADING)
 def evaluate(
-    model: Models = "builtin", task: Tasks = "mini-math", method: Methods = "vanilla,euclidean,slerp",
-    tokens_per_step: PerStep = None, threshold: Taus = None, entropy_bound: Gammas = None, factor: Factors = None,
-    k: Ks = None, lam: Lams = None, recipe: Recipe = None, reading: Reading = None, rank: Rank = None,
-    eos: Eos = None, block_length: BlockLength = None, cache: Cache = None, refresh: Refresh = None, renew: Renew = 1,
-    max_new_tokens: NewTokens = None, temperature: Temperature = None, top_p: TopP = None, seed: Seed = 0,
-    limit: Limit = None, split: Split = "test", data_dir: DataDir = None, allow_unsandboxed: Unsandboxed = False,
-    revision: OneRevision = None, device: Device = None, dtype: Dtype = None, attention: Attention = "auto",
-    mask_id: OneMaskId = None, eos_ids: OneEosIds = None, batch_size: BatchSize = None, executor: Executors = "local",
-    ray_address: RayAddress = None, workers: Workers = None, no_single: NoSingle = False, out: Out = Path("results"),
-    plot: Plot = None, markdown: Markdown = False, as_json: Json = False,
+    lists: dict[str, str], words: dict[str, Any], loading: dict[str, Any], model: Models = "builtin",
+    task: Tasks = "mini-math", recipe: Recipe = None, reading: Reading = None, limit: Limit = None,
+    split: Split = "test", data_dir: DataDir = None, allow_unsandboxed: Unsandboxed = False,
+    batch_size: BatchSize = None, executor: Executors = "local", ray_address: RayAddress = None,
+    workers: Workers = None, no_single: NoSingle = False, out: Out = Path("results"), plot: Plot = None,
+    markdown: Markdown = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure accuracy, recovery and speed of models x tasks x methods x rates.
+    """Measure accuracy, recovery and speed of models x tasks x feedback rules x commit rules.
 
     Resumable: run the same command again. If a model fails to load, only its cells fail.
     """
     from softdlm.evaluate.cell import TaskSpec
     from softdlm.evaluate.grid import Grid, plan
 
-    own = {"revision": revision, "mask_id": mask_id, "eos_ids": optional_numbers("--eos-ids", eos_ids, int)}
-    shared: Any = {"device": device, "dtype": dtype, "attention": attention, "here": ray_address is None}
-    specs = model_specs(names_in("--model", model), own, shared)
-    grid = Grid(
-        models=specs,
-        tasks=tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names_in("--task", task)),
-        methods=names_in("--method", method),
-        rates=rates(tokens_per_step=tokens_per_step, threshold=threshold, entropy_bound=entropy_bound, factor=factor),
-        ks=optional_numbers("--k", k, int),
-        lams=optional_numbers("--lam", lam, float),
-        recipe=recipe,  # type: ignore[arg-type]
-        reading=reading,  # type: ignore[arg-type]
-        rank=rank,  # type: ignore[arg-type]
-        eos=eos,  # type: ignore[arg-type]
-        block_length=block_length,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        single=not no_single,
-        cache=cache,  # type: ignore[arg-type]
-        refresh=refresh,
-        renew=renew,
-    )
+    specs = model_specs(names_in("--model", model), loading_values(loading), here=ray_address is None)
+    tasks = tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names_in("--task", task))
+    grid = Grid(specs, tasks, decodings(lists, words), recipe, reading, single=not no_single)
     check_plot(plot, grid)
     on_gpu = any(spec.device.startswith("cuda") for spec in specs)
     executes = find_executor(executor, batch_size, ray_address, workers, on_gpu)
@@ -137,13 +78,39 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def model_specs(names: Sequence[str], own: dict[str, Any], shared: dict[str, Any]) -> tuple[ModelSpec, ...]:
-    """Models by name; what is one model's `own` cannot be given for several."""
+def decodings(lists: Mapping[str, str], words: Mapping[str, Any]) -> tuple[Decoding, ...]:
+    """Every feedback rule with every commit rule; by default vanilla, euclidean and slerp at 2, 4 and 8 a step."""
+    from softdlm.decoding import RATES, Decoding
+    from softdlm.evaluate.grid import sweep
+
+    given = {name: names_in(option_of(name), text) for name, text in lists.items()}
+    rates = [name for name in ("commit", *RATES) if name in given]
+    settings = dict(words)
+    rank = {"rank": settings.pop("rank")} if "rank" in settings else {}
+    named = {name: given[name] for name in rates} or {"tokens_per_step": ("2", "4", "8")}
+    wanted = [Decoding.of(**{name: value}, **rank) for name, values in named.items() for value in values]
+    ks = [parsing.whole("--k", value) for value in given.get("k", ())] or [None]
+    lams = [parsing.number("--lam", value) for value in given.get("lam", ())] or [None]
+    base = Decoding.of(**settings)
+    feedback = given.get("feedback", ("vanilla", "euclidean", "slerp"))
+    return tuple(
+        each
+        for rate in wanted
+        for each in sweep(replace(base, rank=rate.rank), feedback, [rate.commit or "topn(1)"], ks, lams)
+    )
+
+
+def option_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def model_specs(names: Sequence[str], loading: dict[str, Any], *, here: bool) -> tuple[ModelSpec, ...]:
+    """Models by name; what belongs to one checkpoint cannot be given for several."""
     from softdlm.evaluate.cell import ModelSpec
 
-    if len(names) > 1 and any(value is not None for value in own.values()):
-        raise UsageError("--revision, --mask-id and --eos-ids are one model's: give a single --model with them")
-    return tuple(ModelSpec.of(name, **shared, **own) for name in names)
+    if len(names) > 1 and loading.keys() & {"revision", "mask_id", "eos_ids"}:
+        raise UsageError("--revision, --mask-id and --eos-ids belong to one model: give a single --model with them")
+    return tuple(ModelSpec.of(name, here=here, **loading) for name in names)
 
 
 def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
@@ -206,29 +173,3 @@ def find_executor(
     if ray_address is not None or workers is not None:
         raise UsageError("--ray-address and --workers are for --executor ray: give it with them")
     return LocalExecutor(batch_size)
-
-
-def rates(**lists: str | None) -> tuple[Any, ...]:
-    """The rates that the options name, in their order; 2, 4 and 8 tokens a step where none is given."""
-    from softdlm.evaluate.cell import Rate
-
-    given = {name: text for name, text in lists.items() if text is not None} or {"tokens_per_step": "2,4,8"}
-    kinds: dict[str, Callable[[str], float]] = {"tokens_per_step": int}
-    return tuple(
-        Rate(name, value)
-        for name, text in given.items()
-        for value in numbers(f"--{name.replace('_', '-')}", text, kinds.get(name, float))
-    )
-
-
-def numbers(option: str, text: str, kind: Callable[[str], Number]) -> tuple[Number, ...]:
-    found = names_in(option, text)
-    try:
-        return tuple(map(kind, found))
-    except ValueError as error:
-        what = "whole numbers" if kind is int else "numbers"
-        raise UsageError(f"{option} takes {what} separated by commas, not {text!r}") from error
-
-
-def optional_numbers(option: str, text: str | None, kind: Callable[[str], Number]) -> tuple[Number, ...] | None:
-    return None if text is None else numbers(option, text, kind)

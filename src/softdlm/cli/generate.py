@@ -13,98 +13,57 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softdlm.cli.answer import record, timed
+from softdlm.cli.option_tables import DECODING, LOADING, takes
 from softdlm.cli.options import (
-    Attention,
-    BlockLength,
-    Cache,
-    Device,
-    Dtype,
-    Eos,
-    EosIds,
-    FactorF,
-    Gamma,
     Ids,
     Json,
-    MaskId,
     Model,
-    NewTokens,
-    OwnK,
-    OwnLam,
-    PerStep,
     Prompt,
-    Rank,
     Raw,
-    Refresh,
-    Renew,
-    Revision,
-    Seed,
-    Tau,
-    TopK,
-    TopP,
     load_model,
     print_json,
+    prompt_ids,
     read_prompt,
     read_prompts,
-    token_ids,
 )
 from softdlm.errors import UsageError
 
 if TYPE_CHECKING:
-    from softdlm.generation import GenerateOptions
+    from softdlm.decoding import Decoding
 
 PROMPTS_HELP = "Answer every prompt of this file: one a line in a .txt file, else JSON Lines with a field prompt."
 Prompts = Annotated[Path | None, typer.Option(help=PROMPTS_HELP)]
-Method = Annotated[str, typer.Option(help="Feedback rule: vanilla, euclidean, slerp, ...")]
-Temperature = Annotated[float, typer.Option(help="Sampling temperature; 0 takes the likeliest token.")]
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
 Watching = Annotated[bool, typer.Option("--watch", help="Show the canvas on standard error while it is decoded.")]
 Pause = Annotated[float, typer.Option(help="With --watch: seconds to wait after each pass.")]
 TraceFile = Annotated[Path | None, typer.Option(help="Save what happened in each pass, with candidates, to this file.")]
 
 
+@takes(words=DECODING, loading=LOADING)
 def generate(
-    prompt: Prompt = None, prompts: Prompts = None, model: Model = "builtin", method: Method = "slerp", k: OwnK = None,
-    lam: OwnLam = None, tokens_per_step: PerStep = None, threshold: Tau = None, entropy_bound: Gamma = None,
-    factor: FactorF = None, rank: Rank = None, max_new_tokens: NewTokens = 128, block_length: BlockLength = None,
-    cache: Cache = None, refresh: Refresh = None, renew: Renew = 1, eos: Eos = "allow",
-    temperature: Temperature = 0.0, top_p: TopP = None, top_k: TopK = None, seed: Seed = 0, stop: Stop = None,
-    ids: Ids = False, raw: Raw = False, revision: Revision = None, device: Device = None, dtype: Dtype = None,
-    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, watch: Watching = False,
+    words: dict[str, Any], loading: dict[str, Any], prompt: Prompt = None, prompts: Prompts = None,
+    model: Model = "builtin", stop: Stop = None, ids: Ids = False, raw: Raw = False, watch: Watching = False,
     pause: Pause = 0.1, trace: TraceFile = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Answer a prompt, or every prompt of a file."""
+    """Answer a prompt, or every prompt of a file. What is left out is filled from the model's own settings."""
     check(prompt, prompts, watch, pause, trace)
     texts = [read_prompt(prompt)] if prompts is None else read_prompts(prompts)
-    asked = [token_ids(text) if ids else text for text in texts]
-    with start_watching(watch, f"{model} · {method}", pause) as screen:
-        from softdlm.methods import commit_rule, feedback_rule
+    asked = [prompt_ids(text) if ids else text for text in texts]
+    with start_watching(watch, model, pause) as screen:
+        from softdlm.decoding import Decoding
 
-        feedback_rule(method, k, lam)  # what it refuses is refused before the weights are read
-        options: GenerateOptions = {
-            "commit": commit_rule(tokens_per_step, threshold, entropy_bound, factor, rank),  # type: ignore[arg-type]
-            "max_new_tokens": max_new_tokens,
-            "block_length": block_length,
-            "cache": cache,  # type: ignore[typeddict-item]
-            "refresh": refresh,
-            "renew": renew,
-            "eos": eos,  # type: ignore[typeddict-item]
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "seed": seed,
-            "stop": stop or (),
-            "chat": not raw,
-            "record_candidates": trace is not None,
-        }
-        denoiser = load_model(model, revision, device, dtype, attention, mask_id, eos_ids)
-        options["feedback"] = feedback_rule(method, k, lam, denoiser.strength)
-        watched: GenerateOptions = {"on_step": screen.watch(denoiser)} if screen else {}
-        answers, seconds = timed(denoiser, asked, {**options, **watched})
+        wanted = Decoding.of(**words, stop=stop or ())  # what it refuses is refused before the weights are read
+        denoiser = load_model(model, loading)
+        decoding = wanted.settled(denoiser.own)
+        options = {"on_step": screen.watch(denoiser)} if screen else {}
+        answers, seconds = timed(
+            denoiser, asked, decoding, chat=not raw, record_candidates=trace is not None, **options
+        )
     seconds -= screen.paused if screen else 0.0
     if trace is not None:
         answers[0].trace.save(trace)
     if as_json:
-        print_records(answers, texts if prompts else None, model, options, seconds)
+        print_records(answers, texts if prompts else None, model, decoding, seconds)
         return
     from softdlm.report.terminal import summary
 
@@ -136,11 +95,11 @@ def start_watching(wanted: bool, title: str, pause: float) -> AbstractContextMan
 
 
 def print_records(
-    answers: Sequence[Any], prompts: Sequence[str] | None, model: str, options: GenerateOptions, seconds: float
+    answers: Sequence[Any], prompts: Sequence[str] | None, model: str, decoding: Decoding, seconds: float
 ) -> None:
     """One object for one prompt; a line for each prompt of a file."""
     if prompts is None:
-        print_json({"model": model, **record(answers[0], options), "seconds": round(seconds, 4)})
+        print_json({"model": model, **record(answers[0], decoding), "seconds": round(seconds, 4)})
         return
     for prompt, answer in zip(prompts, answers, strict=True):
-        print(json.dumps({"model": model, "prompt": prompt, **record(answer, options)}, ensure_ascii=False))
+        print(json.dumps({"model": model, "prompt": prompt, **record(answer, decoding)}, ensure_ascii=False))

@@ -14,6 +14,7 @@ from softdlm.cli.doctor import doctor
 from softdlm.cli.evaluate import evaluate
 from softdlm.cli.generate import generate
 from softdlm.cli.models import models
+from softdlm.cli.option_tables import WithRules
 from softdlm.cli.redraw import redraw
 from softdlm.cli.reproduce import reproduce
 from softdlm.cli.results import results
@@ -22,9 +23,9 @@ from softdlm.errors import SoftDLMError
 from softdlm.version import __version__
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.command()(generate)
-app.command()(compare)
-app.command("eval")(evaluate)
+app.command(cls=WithRules)(generate)
+app.command(cls=WithRules)(compare)
+app.command("eval", cls=WithRules)(evaluate)
 app.command()(results)
 app.add_typer(analyze, name="analyze")
 app.command()(reproduce)

@@ -12,22 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from softdlm.cli.evaluate import carry_out
-from softdlm.cli.options import (
-    COMMAS,
-    Attention,
-    DataDir,
-    Device,
-    Dtype,
-    EosIds,
-    Json,
-    MaskId,
-    Model,
-    Revision,
-    Unsandboxed,
-    names_in,
-    print_json,
-    token_ids,
-)
+from softdlm.cli.option_tables import COMMAS, LOADING, takes
+from softdlm.cli.options import DataDir, Json, Model, Unsandboxed, loading_values, names_in, print_json
 
 WHAT = "figure1, table1 ... table8, b1, figure2, frontier, extras, or all."
 What = Annotated[list[str], typer.Argument(help=WHAT, metavar="WHAT...")]
@@ -52,13 +38,14 @@ NoFigures = Annotated[bool, typer.Option("--no-figures", help=NO_FIGURES_HELP)]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results. What it holds is not measured again.")]
 
 
+@takes(loading=LOADING)
 def reproduce(
-    what: What, model: Model = "builtin", quick: Quick = False, out: Out = None, limit: Limit = None,
+    loading: dict[str, Any], what: What, model: Model = "builtin", quick: Quick = False, out: Out = None,
+    limit: Limit = None,
     tasks: Tasks = None, chat: Chat = False, reading: Reading = None, sensitivity_rate: SensitivityRate = 2,
     table6_items: AdaptiveItems = "first-500", max_new_tokens: NewTokens = None, data_dir: DataDir = None,
-    allow_unsandboxed: Unsandboxed = False, revision: Revision = None, device: Device = None, dtype: Dtype = None,
-    attention: Attention = "auto", mask_id: MaskId = None, eos_ids: EosIds = None, batch_size: BatchSize = None,
-    no_figures: NoFigures = False, as_json: Json = False,
+    allow_unsandboxed: Unsandboxed = False, batch_size: BatchSize = None, no_figures: NoFigures = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure the paper's tables and figures on a model, and write a report.
 
@@ -75,17 +62,17 @@ def reproduce(
     folder = out or Path("reproduction-quick" if quick else "reproduction")
     if not no_figures:
         check_format(folder / "figure.svg")
-    ends = None if eos_ids is None else tuple(token_ids(eos_ids, "--eos-ids"))
+    values = loading_values(loading)
     study = Study.of(
         model,
         quick=quick,
         limit=limit,
         tasks=None if tasks is None else list(names_in("--tasks", tasks)),
         chat=chat,
-        device=device,
-        dtype=dtype,
+        device=values.pop("device", None),
+        dtype=values.pop("dtype", None),
         batch_size=batch_size,
-        loading={"revision": revision, "attention": attention, "mask_id": mask_id, "eos_ids": ends},
+        loading=values,
         reading=reading,
         sensitivity_rate=sensitivity_rate,
         adaptive_items=table6_items,

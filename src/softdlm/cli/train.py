@@ -7,10 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from softdlm.cli.options import Device, print_json
+from softdlm.cli.option_tables import LOADING, takes
+from softdlm.cli.options import print_json
 
 
+@takes(place={"device": LOADING["device"]})
 def train(
+    place: dict[str, str],
     out: Annotated[Path, typer.Option(help="New or empty folder for the checkpoint, its card and the metrics.")],
     recipe: Annotated[str, typer.Option(help="builtin (a GPU, 5 minutes) or toy (a CPU, 1 to 3 minutes).")] = "builtin",
     seed: Annotated[int | None, typer.Option(help="Random seed for weights, data and masks.")] = None,
@@ -20,7 +23,6 @@ def train(
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe: key=JSON; may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the state saved in the folder.")] = False,
-    device: Device = None,
     workers: Annotated[
         int | None,
         typer.Option(help="Processes that make rows. Default: all cores but one with a GPU, 0 on a CPU."),
@@ -41,11 +43,11 @@ def train(
 
     named = [f"{key}={value}" for key, value in (("seed", seed), ("steps", steps)) if value is not None]
     chosen = find_recipe(recipe, [*named, *(settings or ())])
-    place = find_device(device)
+    device = find_device(place.get("device"))
     run = Run(
         out=out,
-        device=place,
-        workers=default_workers(place) if workers is None else workers,
+        device=device,
+        workers=default_workers(device) if workers is None else workers,
         compile=not no_compile,
         minutes=minutes,
         resume=resume,
