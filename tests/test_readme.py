@@ -36,11 +36,21 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert (tmp_path / "trace.json").exists()
 
 
-def test_a_rule_of_ones_own_runs_as_the_docs_show() -> None:
-    (code,) = blocks("python", DECODING)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def test_a_rule_of_ones_own_runs_as_the_docs_show(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("\n".join(blocks("python", DECODING)))
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert [line.split("(")[0] for line in done.stdout.splitlines()] == ["Mask", "Slerp", "SureSlerp"]
+    table = [line.split()[0] for line in done.stdout.splitlines() if "4 a step" in line]
+    assert table == ["vanilla", "SureSlerp", "slerp"]
+
+
+def test_the_tables_of_rules_are_those_of_the_registry() -> None:
+    from softdlm.registry import names
+    from softdlm.report.rule_tables import with_rules
+
+    assert with_rules(DECODING) == DECODING, "write them anew: python -m softdlm.report.rule_tables docs/decoding.md"
+    for kind in ("feedback", "commit", "cache"):
+        assert all(f"| `{name}" in DECODING for name in names(kind))
 
 
 def test_an_evaluation_from_python_runs_as_the_docs_show() -> None:

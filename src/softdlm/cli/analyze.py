@@ -109,7 +109,8 @@ def joint(
 @takes(words=DECODING, loading=LOADING)
 def geometry(
     words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
-    tasks: Tasks = "mini-math,mini-code", split: Split = "test", prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
+    tasks: Tasks = "mini-math,mini-code", split: Split = "test",
+    prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
     k: Annotated[int, typer.Option("--k", help="Candidates for Table 3.")] = 3,
     line_k: Annotated[int, typer.Option(help="Candidates for appendix B.1.")] = 4,
     lam: Annotated[float, typer.Option("--lam", help="Strength of the feedback for appendix B.1.")] = 0.5,
@@ -130,7 +131,8 @@ def geometry(
 @takes(words=DECODING, loading=LOADING)
 def completions(
     words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
-    tasks: Tasks = "mini-math,mini-code", split: Split = "test", prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = ALL,
+    tasks: Tasks = "mini-math,mini-code", split: Split = "test",
+    prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = ALL,
     k: K = 4, lam: Lam = 0.3, raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """Table 8: reverse KL on spans of the model's own answers."""
@@ -150,7 +152,8 @@ def completions(
 @takes(words=DECODING, loading=LOADING)
 def agreement(
     words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
-    tasks: Tasks = "mini-math,mini-code", split: Split = "test", prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
+    tasks: Tasks = "mini-math,mini-code", split: Split = "test",
+    prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
     k: OwnK = None, lam: OwnLam = None, raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False,
     out: Out = None,
 ) -> None:  # fmt: skip
