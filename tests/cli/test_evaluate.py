@@ -185,7 +185,7 @@ def test_a_missing_model_costs_its_cells_and_the_exit_code(shell: Shell, model: 
         (["--method", "slurp"], "unknown method 'slurp'; known are vanilla"),
         (["--task", "gsm9k"], "unknown task 'gsm9k': one of mini-math"),
         (["--split", "tests"], "mini-math has no split 'tests'"),
-        (["-t", "1,two"], "--tokens-per-step takes whole numbers with commas between, not '1,two'"),
+        (["-t", "1,two"], "--tokens-per-step takes whole numbers separated by commas, not '1,two'"),
         (["-t", "0"], "n must be at least 1, not 0"),
         (["--lam", "0.3,3"], "lam must lie in [0, 1], not 3.0"),
         (["--k", ","], "--k names nothing: ','"),

@@ -80,6 +80,7 @@ def test_watch_shows_the_canvas_and_prints_the_answer(folders: dict[str, str]) -
     for part in ("pass 2", "0 open", "committed in this pass", "open: likeliest token"):
         assert part in done.stderr
     assert done.stdout == run(*words).stdout
+    assert "∎ end\n" in done.stderr
     (seconds,) = re.findall(r"([0-9.]+) s, ended", done.stderr)
     assert float(seconds) < 3  # two passes of a tiny network, without the two pauses
 

@@ -57,8 +57,8 @@ def bench(
 
 
 def in_lines(verdict: Mapping[str, str]) -> dict[str, str]:
-    """A verdict with the target and its outcome in lines of their own, where there is a target."""
+    """What was measured; below it, where there is a target, the target and whether it was met."""
     lines = [verdict["measured"]]
     if verdict["asked"] != "—":
-        lines += [f"target: {verdict['asked']}", verdict["verdict"]]
+        lines += [verdict["asked"], verdict["verdict"]]
     return {"shape": verdict["shape"], "what": verdict["what"], "measured": "\n".join(lines)}

@@ -42,13 +42,16 @@ class Progress:
     items_per_second: float
     seconds_left: float
 
+    def __str__(self) -> str:
+        return self.line()
+
     def line(self, width: int | None = None) -> str:
         """At most `width` characters, which never cost the time left."""
         speed = [f"{self.items_per_second:.2f} items/s"] if width is None or width >= 100 else []
         facts = [
             f"cell {self.cell}/{self.cells}",
             f"{self.done}/{self.items}",
-            f"{100 * self.correct / self.done:.0f} % right",
+            f"{100 * self.correct / self.done:.1f} % right",
             *speed,
             f"{clock(self.seconds_left)} left",
         ]

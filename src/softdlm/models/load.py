@@ -143,7 +143,7 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
     try:
         snapshot = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
     except Exception as error:
-        reason = re.split(r"(?<=[.!?])\s|\n", str(error).strip())[0].rstrip(".")
+        reason = re.split(r"(?<=[.!?]) ", " ".join(str(error).split()))[0].rstrip(".")
         remedy = "check the name, the revision and the network, or give a folder"
         raise CheckpointError(f"cannot get {name} from the Hugging Face hub: {reason}; {remedy}") from error
     return snapshot, snapshot.name

@@ -25,7 +25,7 @@ OPEN, END = "·", "∎"
 NEW, SOFT, CLOSED = "bold green", "dim yellow", ""
 LEGEND = Text.assemble(
     ("committed in this pass", NEW),
-    "  earlier  ",
+    "  committed earlier  ",
     ("open: likeliest token", SOFT),
     f"  {OPEN} open  {END} end",
 )
@@ -85,6 +85,8 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.live.stop()
+        if not self.live.console.is_terminal:
+            self.live.console.print()
 
 
 def summary(answers: Sequence[Generation], seconds: float) -> str:
