@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers on two cores; their processes are not to compete
+
 import jaxtyping
 import pytest
 import torch

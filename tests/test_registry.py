@@ -105,7 +105,8 @@ def test_spellings(kind: Any, text: str, rule: Any) -> None:
 
 def test_what_a_spelling_leaves_out_is_filled_where_the_rule_has_it() -> None:
     assert build("feedback", "slerp(k=1)", {"k": 4, "lam": 0.7, "rank": "margin"}) == Slerp(1, 0.7)
-    assert build("feedback", "norm-mix", {"k": 4, "lam": 0.7}) == NormMix(4)
+    assert build("feedback", "norm-mix", {"k": 4, "lam": 0.7}) == NormMix(1), "its strength is its own"
+    assert build("feedback", "norm-mix", {"k": 4}, {"k": 2}) == NormMix(2)
     assert build("feedback", "vanilla", {"k": 4, "lam": None}) == Mask()
 
 

@@ -121,7 +121,7 @@ class Decoding:
         """A spelled rule that leaves nothing to fill becomes a value at once."""
         if isinstance(rule, str):
             made = registry.build(kind, rule)
-            if registry.build(kind, rule, _PROBE) == made:
+            if registry.build(kind, rule, asked=_PROBE) == made:
                 object.__setattr__(self, kind, made)
         elif rule is not None and not callable(rule):
             raise UsageError(f"{kind} must be a rule or its spelling, not {rule!r}")
@@ -145,7 +145,7 @@ class Decoding:
         """The rule as a value, with the parameters that were asked for, else those that a source has."""
         rule = getattr(self, kind)
         asked = {name: value for name, value in asked.items() if value is not None}
-        made = registry.build(kind, rule, {**fill, **asked}) if isinstance(rule, str) else rule
+        made = registry.build(kind, rule, fill, asked) if isinstance(rule, str) else rule
         for name, value in asked.items():
             if getattr(made, name, None) != value:
                 raise UsageError(f"{name} {value} has no effect on the {kind} rule {registry.spell(made)}: drop it")

@@ -58,8 +58,12 @@ def names(kind: Kind) -> tuple[str, ...]:
     return tuple(_ENTRIES[kind])
 
 
-def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None) -> Any:
-    """The rule that a spelling stands for; `fill` gives parameters that it leaves out, where the rule has them."""
+def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None, asked: Mapping[str, Any] | None = None) -> Any:
+    """The rule that a spelling stands for.
+
+    Parameters that it leaves out are taken from `asked`, then from `fill`, where the rule has them. k is filled together
+    with lam only: a rule without lam, such as NormMix, has a strength of its own.
+    """
     rule, fixed, arguments, keywords = _read(kind, text)
     if inspect.isfunction(rule):
         if arguments or keywords:
@@ -71,7 +75,8 @@ def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None) -> Any:
         raise UsageError(f"{text!r}: {rule.__name__} takes {', '.join(known) or 'no parameters'}, each once")
     if clash := given.keys() & fixed.keys():
         raise UsageError(f"{text!r}: the name itself fixes {', '.join(clash)}")
-    filled = {name: value for name, value in (fill or {}).items() if name in known and value is not None}
+    filled = {name: value for name, value in (fill or {}).items() if name != "k" or "lam" in known} | dict(asked or {})
+    filled = {name: value for name, value in filled.items() if name in known and value is not None}
     try:
         return rule(**{**filled, **fixed, **given})
     except UsageError:
@@ -80,9 +85,10 @@ def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None) -> Any:
         raise UsageError(f"{text!r} does not make a {kind} rule: {error}") from error
 
 
-def check(kind: Kind, text: str) -> None:
-    """Refuse a spelling that cannot become a rule, without keeping the rule."""
-    build(kind, text)
+def leaves_out(text: str, name: str) -> bool:
+    """Whether a spelled feedback rule has a strength (k and lam) and leaves this one of the two to be filled."""
+    probe = {"k": 10**6, "lam": 0.123456789}[name]
+    return getattr(build("feedback", text, {name: probe}), name, None) == probe
 
 
 def spell(rule: Any, *, full: bool = False) -> str:

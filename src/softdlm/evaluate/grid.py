@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from softdlm.commit import CommitRule
@@ -15,7 +15,7 @@ from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.feedback import FeedbackRule
 from softdlm.models.load import Checkpoint
 from softdlm.records.canonical import digest
-from softdlm.registry import build
+from softdlm.registry import leaves_out
 
 Source = Mapping[str, Any]
 """Values for fields that a Decoding leaves out, such as those of the paper, of a task, or of a checkpoint."""
@@ -78,16 +78,15 @@ def sweep(
 
 
 def _with_strength(rule: str | FeedbackRule, k: int | None, lam: float | None) -> str | FeedbackRule:
-    """A spelled rule at a strength; a rule without that parameter, and a rule given as a value, stay as they are."""
+    """A spelled rule at a strength; a rule that has none, names its own or is given as a value stays as it is."""
     if not isinstance(rule, str):
         return rule
-    plain = build("feedback", rule)
-    wanted = {name: value for name, value in (("k", k), ("lam", lam)) if value is not None and hasattr(plain, name)}
-    if not wanted or not is_dataclass(plain) or "(" in rule:
+    wanted = {name: value for name, value in (("k", k), ("lam", lam)) if value is not None}
+    inside = [f"{name}={value!r}" for name, value in wanted.items() if leaves_out(rule, name)]
+    if not inside:
         return rule
-    known = {each.name for each in fields(plain)}
-    inside = ", ".join(f"{name}={value!r}" for name, value in wanted.items() if name in known)
-    return f"{rule}({inside})" if inside else rule
+    name, _, given = rule.rstrip().removesuffix(")").partition("(")
+    return f"{name}({', '.join([*([given] if given.strip() else []), *inside])})"
 
 
 def _has_hash(value: Any) -> bool:
