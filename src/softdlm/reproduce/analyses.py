@@ -45,7 +45,7 @@ def on_prompts(
         model = executor.model(study.model)
         cases = encode_cases(model, prompts()[: study.scale.prompts], study.chat)
         size = 64 if model.device.type == "cpu" else study.batch_size or 64
-        yield "prompts", make(model, cases, _rules(methods, 3, 0.3), batch_size=size)
+        yield "prompts", make(model, cases, rules_of(methods, 3, 0.3), batch_size=size)
 
     return Analysis(name, plans)
 
@@ -70,13 +70,13 @@ def on_tasks(
         size = torch.get_num_threads() if model.device.type == "cpu" else min(64, study.batch_size or 16)
         for task in study.places(*benchmarks):
             questions, decoding = _questions(study, executor, task, getattr(study.scale, name), *decode)
-            rules = _rules(methods, *(strength or study.strength(task)))
+            rules = rules_of(methods, *(strength or study.strength(task)))
             yield task, make(model, questions, rules, replace(decoding, **changes), batch_size=size)
 
     return Analysis(name, plans)
 
 
-def _rules(names: Sequence[str], k: int, lam: float) -> Rules:
+def rules_of(names: Sequence[str], k: int, lam: float) -> Rules:
     made = [build("feedback", name, {"k": k, "lam": lam}) for name in names]
     return {title(rule): rule for rule in made}
 
