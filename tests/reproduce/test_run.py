@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -81,12 +82,10 @@ def test_other_settings_never_meet_old_rows(study: Study, tmp_path: Path) -> Non
 @pytest.mark.parametrize("family", ["llada", "dream"])
 def test_an_analysis_decodes_as_the_accuracy_tables_do(family: str, tmp_path: Path) -> None:
     study = Study.of(str(checkpoint(tmp_path / family, family)), limit=2, tasks=["mini-math"], device="cpu")
-    made: list[Any] = []
-    analysis = on_tasks(
-        "geometry", lambda *given, **_: made.append(given), ("gsm8k",), SOFT, None, ("slerp", "topn(2)")
-    )
+    make = Mock()
+    analysis = on_tasks("geometry", make, ("gsm8k",), SOFT, None, ("slerp", "topn(2)"))
     assert [task for task, _ in analysis.plans(study, LocalExecutor())] == ["mini-math"]
-    ((_, questions, _, decoding),) = made
+    _, questions, _, decoding = make.call_args.args
     (plan,) = plans(study.grids(["mini-math"], ["slerp"], ["topn(2)"]))
     assert [decoding] == [each.cell.decoding for each in plan.cells]
     assert (decoding.temperature, decoding.top_p) == {"llada": (0.0, None), "dream": (0.1, 0.9)}[family]

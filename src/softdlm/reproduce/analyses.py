@@ -77,8 +77,7 @@ def on_tasks(
 
 
 def rules_of(names: Sequence[str], k: int, lam: float) -> Rules:
-    made = [build("feedback", name, {"k": k, "lam": lam}) for name in names]
-    return {title(rule): rule for rule in made}
+    return {title(rule): rule for rule in (build("feedback", name, {"k": k, "lam": lam}) for name in names)}
 
 
 def _questions(

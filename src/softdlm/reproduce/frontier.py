@@ -31,13 +31,13 @@ def cells(study: Study) -> Grids:
 
 def tables(measured: Measurements) -> list[Table]:
     found, methods = measured.cells["frontier"], measured.study.scale.frontier
-    lines = {
+    rows = {
         (task_title(task), rate_title(commit)): accuracies(found, task, methods, commit, passes=True)
         for task in measured.study.places(*BENCHMARKS)
         for kind in reversed(commits(measured.study).values())
         for commit in kind
+        if any(found.find(task, method, commit) for method in methods)
     }
-    rows = {labels: line for labels, line in lines.items() if any(cell.value is not None for cell in line)}
     columns = (*methods, *(f"passes, {method_title(method)}" for method in methods))
     title = "Frontier (beyond the paper). Accuracy in per cent and forward passes an answer"
     return [cell_table(measured, "frontier", title, ("task", "commit rule"), columns, rows, None)]
@@ -48,9 +48,7 @@ def drawings(measured: Measurements) -> list[Drawing]:
     for task in measured.study.places(*BENCHMARKS):
         series = {
             f"{method}, {kind}": [
-                point(cell, effort(cell).passes)
-                for commit in each
-                if (cell := found.find(task, method, commit)) is not None
+                point(cell, effort(cell).passes) for commit in each if (cell := found.find(task, method, commit))
             ]
             for kind, each in commits(measured.study).items()
             for method in measured.study.scale.frontier

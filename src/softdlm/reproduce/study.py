@@ -12,7 +12,6 @@ from softdlm.errors import UsageError
 from softdlm.evaluate import paper
 from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import Grid, sweep
-from softdlm.feedback import Slerp
 from softdlm.models.denoiser import OwnSettings
 from softdlm.registry import build
 
@@ -213,9 +212,8 @@ class Study:
 
     def strength(self, task: str) -> tuple[int, float]:
         """k and lambda of a task in the accuracy tables: the paper's, else the checkpoint's own, else SLERP's."""
-        _, rule = Decoding(feedback="slerp").settled(self.setting(task).fields, self.own).rules
-        assert isinstance(rule, Slerp)
-        return rule.k, rule.lam
+        slerp: Any = Decoding(feedback="slerp").settled(self.setting(task).fields, self.own).feedback
+        return slerp.k, slerp.lam
 
     def record(self) -> dict[str, Any]:
         """Every choice, as JSON values for the report."""
