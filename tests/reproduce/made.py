@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from softdlm.methods import feedback_rule
-
-import softdlm
 from softdlm.analysis.plans import Result as AnalysisResult
-from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
+from softdlm.decoding import Decoding
+from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.summary import Result
-from softdlm.feedback import FeedbackRule
 from softdlm.reproduce.measurements import Cells, Measurements
-from softdlm.reproduce.study import FULL, Scale, Study, steps
-from tests.evaluate.cells import cell, write_cell
+from softdlm.reproduce.study import FULL, Scale, Study
+from tests.evaluate.cells import write_cell
 
 ITEMS = 20
 STUDY = Study(ModelSpec("tiny", "cpu", "float32"), "llada", ("mini-math", "mini-code"))
@@ -30,16 +27,15 @@ def result(
     root: Path,
     task: str,
     method: str,
-    rate: Rate,
+    commit: str,
     solved: Sequence[int],
     *,
     items: int = ITEMS,
-    rule: FeedbackRule | None = None,
     finished: bool = True,
     forwards: int = 4,
 ) -> Result:
-    """A cell on disk that solves the items with these numbers."""
-    one = replace(cell(method, rule or feedback_rule(method), rate), task=TaskSpec(task))
+    """A cell on disk that solves the items with these numbers; the method is a spelled feedback rule."""
+    one = Cell(STUDY.model, TaskSpec(task), Decoding(commit=commit, feedback=method, max_new_tokens=8).settled())
     verdicts = {f"{task}-{number:03}": number in solved for number in range(items)}
     return Result.read(write_cell(root / task, one, verdicts, finished=finished, forwards=forwards))
 
@@ -58,12 +54,8 @@ def measured(
 def grid_of(root: Path, solved: dict[str, Sequence[int]], single: Sequence[int] | None = None) -> list[Result]:
     """mini-math cells at 2, 4 and 8 a step: method -> how many of the items it solves at each, from the first."""
     made = [
-        result(root, "mini-math", method, steps(n), range(count))
+        result(root, "mini-math", method, f"topn({n})", range(count))
         for method, counts in solved.items()
         for n, count in zip((2, 4, 8), counts, strict=True)
     ]
-    return made if single is None else [*made, result(root, "mini-math", "vanilla", SINGLE, single)]
-
-
-def slerp(k: int = 3, lam: float = 0.3) -> FeedbackRule:
-    return softdlm.Slerp(k, lam)
+    return made if single is None else [*made, result(root, "mini-math", "vanilla", "topn(1)", single)]

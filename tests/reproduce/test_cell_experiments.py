@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from softdlm.evaluate.cell import SINGLE, Rate
+from softdlm.evaluate.cell import method_label
 from softdlm.evaluate.metrics import Share, mcnemar
-from softdlm.models.denoiser import Strength
 from softdlm.report.table import Cell, Table
 from softdlm.reproduce import extras, figure2, frontier, table2, table5, table6, table7
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, paired
-from softdlm.reproduce.study import QUICK, steps
-from tests.reproduce.made import grid_of, measured, result, slerp, study
+from softdlm.reproduce.study import QUICK
+from tests.reproduce.made import grid_of, measured, result, study
 
 
 def cells_of(table: Table, *labels: str) -> tuple[Cell, ...]:
@@ -48,25 +47,32 @@ def test_table_2_by_hand(three: list) -> None:
 
 
 def test_unfinished_cells_are_dashes_and_two_that_fit_are_a_mistake(tmp_path: Path) -> None:
-    made = result(tmp_path, "mini-math", "slerp", steps(2), range(5))
-    assert Cells([made]).find("mini-math", "slerp", steps(4)) is None
-    assert Cells([made]).find("mini-code", "slerp", steps(2)) is None
-    assert Cells([made]).find("mini-math", "euclidean", steps(2)) is None
-    other = result(tmp_path, "mini-math", "slerp", steps(2), range(5), rule=slerp(2, 0.3))
+    made = result(tmp_path, "mini-math", "slerp", "topn(2)", range(5))
+    assert Cells([made]).find("mini-math", "slerp", "topn(4)") is None
+    assert Cells([made]).find("mini-code", "slerp", "topn(2)") is None
+    assert Cells([made]).find("mini-math", "euclidean", "topn(2)") is None
+    other = result(tmp_path, "mini-math", "slerp(k=2)", "topn(2)", range(5))
     with pytest.raises(ValueError, match="ambiguous"):
-        Cells([made, other]).find("mini-math", "slerp", steps(2))
-    assert Cells([made, other]).find("mini-math", "slerp", steps(2), k=2) is other
+        Cells([made, other]).find("mini-math", "slerp", "topn(2)")
+    assert Cells([made, other]).find("mini-math", "slerp", "topn(2)", k=2) is other
+
+
+def test_a_rate_is_found_whatever_orders_the_commits(tmp_path: Path) -> None:
+    """Dream ranks by entropy, and its rules are spelled so."""
+    made = [result(tmp_path, "mini-math", "vanilla", f"topn({n}, rank='entropy')", range(5)) for n in (1, 4)]
+    assert Cells(made).find("mini-math", "vanilla", "topn(4)") is made[1]
+    assert Cells(made).single("mini-math") is made[0]
 
 
 def test_a_variant_of_a_benchmark_is_that_benchmark(tmp_path: Path) -> None:
-    made = result(tmp_path, "gsm8k-dream", "slerp", steps(2), range(5))
-    assert Cells([made]).find("gsm8k", "slerp", steps(2)) is made
-    assert Cells([made]).find("gsm", "slerp", steps(2)) is None
+    made = result(tmp_path, "gsm8k-dream", "slerp", "topn(2)", range(5))
+    assert Cells([made]).find("gsm8k", "slerp", "topn(2)") is made
+    assert Cells([made]).find("gsm", "slerp", "topn(2)") is None
 
 
 def test_different_items_are_not_compared(tmp_path: Path) -> None:
-    few = result(tmp_path, "mini-math", "slerp", steps(2), range(5), items=10)
-    many = result(tmp_path, "mini-math", "vanilla", steps(2), range(5))
+    few = result(tmp_path, "mini-math", "slerp", "topn(2)", range(5), items=10)
+    many = result(tmp_path, "mini-math", "vanilla", "topn(2)", range(5))
     with pytest.raises(ValueError, match="different items"):
         paired(few, many)
 
@@ -82,15 +88,15 @@ def test_table_7_is_of_what_vanilla_solves_one_token_at_a_time(three: list) -> N
 
 
 def test_recovery_of_nothing_is_not_applicable(tmp_path: Path) -> None:
-    method = result(tmp_path, "mini-math", "slerp", steps(2), range(5))
-    single = result(tmp_path, "mini-math", "vanilla", SINGLE, ())
+    method = result(tmp_path, "mini-math", "slerp", "topn(2)", range(5))
+    single = result(tmp_path, "mini-math", "vanilla", "topn(1)", ())
     assert table7.recovered(method, single).value == "n/a"
     assert table7.recovered(method, None).value is None
 
 
 def test_table_5_compares_norms_at_two_tokens_a_step(tmp_path: Path) -> None:
     methods = {"slerp": 14, "slerp-candidate-norm": 11, "euclidean-mask-norm": 15}
-    made = [result(tmp_path, "mini-math", name, steps(2), range(count)) for name, count in methods.items()]
+    made = [result(tmp_path, "mini-math", name, "topn(2)", range(count)) for name, count in methods.items()]
     (table,) = table5.tables(measured({"table5": made}))
     found = cells_of(table, "mini-math")
     assert [cell.value for cell in found] == pytest.approx([70.0, 55.0, 75.0])
@@ -99,7 +105,7 @@ def test_table_5_compares_norms_at_two_tokens_a_step(tmp_path: Path) -> None:
 
 
 def test_table_6_has_accuracies_and_passes(tmp_path: Path) -> None:
-    threshold, bound = Rate("threshold", 0.9), Rate("entropy_bound", 0.1)
+    threshold, bound = "threshold(0.9)", "entropy(0.1)"
     made = [
         result(tmp_path, "mini-math", "vanilla", threshold, range(10), forwards=28),
         result(tmp_path, "mini-math", "slerp", threshold, range(13), forwards=14),
@@ -117,7 +123,7 @@ def test_table_6_has_accuracies_and_passes(tmp_path: Path) -> None:
 def test_figure_2_sweeps_one_setting_at_the_others_usual_value(tmp_path: Path) -> None:
     solved = {(3, 0.1): 8, (3, 0.3): 12, (3, 0.7): 2, (2, 0.3): 11, (4, 0.3): 12}
     made = [
-        result(tmp_path, "mini-code", "slerp", steps(2), range(count), rule=slerp(k, lam))
+        result(tmp_path, "mini-code", f"slerp(k={k}, lam={lam})", "topn(2)", range(count))
         for (k, lam), count in solved.items()
     ]
     lam, k = figure2.tables(measured({"figure2": made}))
@@ -132,10 +138,10 @@ def test_figure_2_sweeps_one_setting_at_the_others_usual_value(tmp_path: Path) -
 
 def test_the_frontier_has_every_rate_with_passes(tmp_path: Path) -> None:
     made = [
-        result(tmp_path, "mini-math", "vanilla", Rate("threshold", 0.7), range(10), forwards=18),
-        result(tmp_path, "mini-math", "slerp", Rate("threshold", 0.7), range(12), forwards=9),
-        result(tmp_path, "mini-math", "slerp", Rate("threshold", 0.9), range(15), forwards=12),
-        result(tmp_path, "mini-math", "vanilla", SINGLE, range(18), forwards=64),
+        result(tmp_path, "mini-math", "vanilla", "threshold(0.7)", range(10), forwards=18),
+        result(tmp_path, "mini-math", "slerp", "threshold(0.7)", range(12), forwards=9),
+        result(tmp_path, "mini-math", "slerp", "threshold(0.9)", range(15), forwards=12),
+        result(tmp_path, "mini-math", "vanilla", "topn(1)", range(18), forwards=64),
     ]
     (table,) = frontier.tables(measured({"frontier": made}))
     assert [row.labels[1] for row in table.rows] == ["threshold 0.7", "threshold 0.9", "1 a step"]
@@ -145,7 +151,7 @@ def test_the_frontier_has_every_rate_with_passes(tmp_path: Path) -> None:
 
 def test_extras_stand_beside_the_papers_rules(tmp_path: Path) -> None:
     made = [
-        result(tmp_path, "mini-math", name, steps(4), range(count))
+        result(tmp_path, "mini-math", name, "topn(4)", range(count))
         for name, count in {"vanilla": 10, "slerp": 14, "additive": 15, "norm-mix": 2}.items()
     ]
     table, _ = extras.tables(measured({"extras": made}))
@@ -168,11 +174,10 @@ def test_the_experiment_that_the_docs_add_is_whole(tmp_path: Path) -> None:
     added: Experiment = names["EXPERIMENT"]
     assert added.cells is not None
     (grid,) = added.cells(study())
-    decodings = grid.decodings(grid.setting("llada", "mini-math", Strength()), 8, "allow")
-    assert [each.label for each in decodings] == ["vanilla", "slerp k=1 lam=0.3"]
+    assert [method_label(each) for each in grid.settled()] == ["vanilla", "slerp k=1 lam=0.3"]
     made = [
-        result(tmp_path, "mini-math", name, steps(4), range(count), rule=slerp(1) if name == "slerp" else None)
-        for name, count in {"vanilla": 2, "slerp": 18}.items()
+        result(tmp_path, "mini-math", name, "topn(4)", range(count))
+        for name, count in {"vanilla": 2, "slerp(k=1)": 18}.items()
     ]
     found = measured({"k1": made}, planned={"k1": 2})
     section = added.section(found)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pytest
 
 from softdlm.analysis import agreement, completions, geometry, joint
-from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.reproduce import (
     b1,
     extras,
@@ -36,8 +35,7 @@ from softdlm.reproduce.evidence import (
 )
 from softdlm.reproduce.experiments import EXPERIMENTS
 from softdlm.reproduce.measurements import Measurements
-from softdlm.reproduce.study import steps
-from tests.reproduce.made import measured, result, slerp
+from tests.reproduce.made import measured, result
 from tests.reproduce.test_analysis_experiments import consistent, mixture, shape
 
 WANTED: tuple[Literal["above", "below", "off"], ...] = ("above", "below", "off")
@@ -80,7 +78,7 @@ def verdicts(decide: Callable[[Measurements], Any], made: Measurements) -> dict[
 
 def at_rates(root: Path, vanilla: Sequence[range], slerp: Sequence[range], name: str = "slerp") -> list:
     return [
-        result(root, "mini-math", method, steps(n), solved)
+        result(root, "mini-math", method, f"topn({n})", solved)
         for method, found in (("vanilla", vanilla), (name, slerp))
         for n, solved in zip((2, 4, 8), found, strict=True)
     ]
@@ -108,15 +106,15 @@ def test_one_rate_at_which_it_is_worse_is_enough(tmp_path: Path) -> None:
 def test_several_comparisons_are_corrected_for_their_number(tmp_path: Path) -> None:
     """Six items gained and none lost: p = 0.031 alone, 0.094 among three."""
     pairs = [
-        Pair("a", result(tmp_path, "mini-math", "vanilla", steps(n), range(4)), result(
-            tmp_path, "mini-math", "slerp", steps(n), range(10))) for n in (2, 4, 8)
+        Pair("a", result(tmp_path, "mini-math", "vanilla", f"topn({n})", range(4)), result(
+            tmp_path, "mini-math", "slerp", f"topn({n})", range(10))) for n in (2, 4, 8)
     ]  # fmt: skip
     assert [sign.sign for sign in more_solved(pairs[:1])] == [1]
     assert [sign.sign for sign in more_solved(pairs)] == [0, 0, 0]
 
 
 def test_recovery_looks_only_at_what_single_tokens_solve(tmp_path: Path) -> None:
-    single = result(tmp_path, "mini-math", "vanilla", SINGLE, range(10, 20))
+    single = result(tmp_path, "mini-math", "vanilla", "topn(1)", range(10, 20))
     made = at_rates(tmp_path, (range(10, 12),) * 3, (range(0, 12),) * 3)
     assert verdicts(table7.more_recovered, measured({"table7": [*made, single]}))["mini-math"] == "undecided"
     better = at_rates(tmp_path / "b", (range(0, 10),) * 3, (range(10, 20),) * 3)
@@ -124,9 +122,9 @@ def test_recovery_looks_only_at_what_single_tokens_solve(tmp_path: Path) -> None
 
 
 def test_recovery_falls_with_the_rate(tmp_path: Path) -> None:
-    single = result(tmp_path, "mini-math", "vanilla", SINGLE, range(30), items=30)
+    single = result(tmp_path, "mini-math", "vanilla", "topn(1)", range(30), items=30)
     falling = [
-        result(tmp_path, "mini-math", method, steps(n), range(count), items=30)
+        result(tmp_path, "mini-math", method, f"topn({n})", range(count), items=30)
         for method in ("vanilla", "euclidean", "slerp")
         for n, count in ((2, 30), (4, 18), (8, 4))
     ]
@@ -136,7 +134,7 @@ def test_recovery_falls_with_the_rate(tmp_path: Path) -> None:
 
 def test_norms(tmp_path: Path) -> None:
     made = [
-        result(tmp_path, "mini-math", name, steps(2), solved)
+        result(tmp_path, "mini-math", name, "topn(2)", solved)
         for name, solved in (("slerp", range(10)), ("slerp-candidate-norm", MUCH), ("euclidean-mask-norm", range(1)))
     ]
     found = measured({"table5": made})
@@ -149,7 +147,7 @@ def test_adaptive_samplers_by_accuracy_and_by_passes(tmp_path: Path) -> None:
     made = [
         result(tmp_path, "mini-math", method, rate, solved, forwards=passes)
         for method, solved, passes in (("vanilla", LITTLE, 30), ("slerp", MUCH, 15))
-        for rate in (Rate("threshold", 0.9), Rate("entropy_bound", 0.1))
+        for rate in ("threshold(0.9)", "entropy(0.1)")
     ]
     found = measured({"table6": made})
     assert (
@@ -161,9 +159,9 @@ def test_adaptive_samplers_by_accuracy_and_by_passes(tmp_path: Path) -> None:
 
 
 def sweep(root: Path, lams: dict[float, range], ks: dict[int, range]) -> Measurements:
-    cells = [result(root, "mini-math", "slerp", steps(2), solved, rule=slerp(3, lam)) for lam, solved in lams.items()]
-    cells += [result(root, "mini-math", "slerp", steps(2), solved, rule=slerp(k, 0.3)) for k, solved in ks.items()]
-    return measured({"figure2": cells})
+    rules = {f"slerp(lam={lam})": solved for lam, solved in lams.items()}
+    rules |= {f"slerp(k={k})": solved for k, solved in ks.items()}
+    return measured({"figure2": [result(root, "mini-math", rule, "topn(2)", rules[rule]) for rule in rules]})
 
 
 def test_sensitivity(tmp_path: Path) -> None:
@@ -180,7 +178,7 @@ def test_sensitivity(tmp_path: Path) -> None:
 def test_figure_1() -> None:
     def row(vanilla: list[float], slerp: list[float]) -> Measurements:
         return measured(
-            rows={"joint": [joint.Row("p", ["ab", "ad", "cb", "cd"], {"vanilla": vanilla, "slerp": slerp})]}
+            rows={"joint": [joint.JointRow("p", ["ab", "ad", "cb", "cd"], {"vanilla": vanilla, "slerp": slerp})]}
         )
 
     parallel = [0.2, 0.3, 0.2, 0.2]
@@ -218,21 +216,21 @@ def test_geometry() -> None:
 
 
 def test_completions_and_agreement() -> None:
-    def spans(vanilla: float, euclidean: float) -> completions.Row:
+    def spans(vanilla: float, euclidean: float) -> completions.CompletionRow:
         kl = {"vanilla": [vanilla], "euclidean": [euclidean], "slerp": [0.1]}
-        return completions.Row("mini-math", "i", [2], [1], [9], kl)
+        return completions.CompletionRow("mini-math", "i", [2], [1], [9], kl)
 
     both = measured(rows={"completions": [spans(0.3, 0.2), spans(0.4, 0.3)] * 3})
     assert verdicts(table8.closer, both) == {"mini-math": "holds"}
     one = measured(rows={"completions": [spans(0.3, 0.05), spans(0.4, 0.04)] * 3})
     assert verdicts(table8.closer, one) == {"mini-math": "does not hold"}
 
-    def settled(vanilla: int, slerp: int) -> agreement.Row:
+    def settled(vanilla: int, slerp: int) -> agreement.AgreementRow:
         made = {
             name: agreement.Course([4], [0], [8], [count], [1])
             for name, count in (("vanilla", vanilla), ("slerp", slerp))
         }
-        return agreement.Row("mini-math", "i", made, {})
+        return agreement.AgreementRow("mini-math", "i", made, {})
 
     assert verdicts(extras.settles_earlier, measured(rows={"agreement": [settled(2, 5), settled(1, 3)] * 3})) == {
         "mini-math": "holds"

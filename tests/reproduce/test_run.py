@@ -4,17 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from softdlm.evaluate.executors import LocalExecutor
-from softdlm.evaluate.grid import Plan
+from softdlm.evaluate.grid import Plan, plans
 from softdlm.evaluate.run import run as run_plan
 from softdlm.records.journal import Journal
 from softdlm.report.progress import Screen
 from softdlm.reproduce import run, table1
-from softdlm.reproduce.analyses import Analysis
+from softdlm.reproduce.analyses import SOFT, Analysis, on_tasks
 from softdlm.reproduce.experiments import select
 from softdlm.reproduce.study import QUICK, Study
 from tests.evaluate.cells import Scripted, sample
@@ -76,6 +77,21 @@ def test_other_settings_never_meet_old_rows(study: Study, tmp_path: Path) -> Non
         (result,) = run.analyse(mixtures, replace(one, chat=chat), executor, tmp_path, Screen())
         assert (result.settings["chat"], len(result.rows)) == (chat, 1)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_an_analysis_decodes_as_the_accuracy_tables_do(family: str, tmp_path: Path) -> None:
+    study = Study.of(str(checkpoint(tmp_path / family, family)), limit=2, tasks=["mini-math"], device="cpu")
+    make = Mock()
+    analysis = on_tasks("geometry", make, ("gsm8k",), SOFT, None, ("slerp", "topn(2)"))
+    assert [task for task, _ in analysis.plans(study, LocalExecutor())] == ["mini-math"]
+    _, questions, _, decoding = make.call_args.args
+    (plan,) = plans(study.grids(["mini-math"], ["slerp"], ["topn(2)"]))
+    assert [decoding] == [each.cell.decoding for each in plan.cells]
+    assert (decoding.temperature, decoding.top_p) == {"llada": (0.0, None), "dream": (0.1, 0.9)}[family]
+    assert [(each.item, each.max_new_tokens) for each in questions] == [
+        (item, decoding.max_new_tokens) for item in plan.cells[0].items
+    ]
 
 
 def test_an_unfinished_cell_is_not_shown(study: Study, tmp_path: Path) -> None:

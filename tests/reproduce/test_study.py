@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from softdlm.commit import TopN
 from softdlm.errors import UsageError
-from softdlm.evaluate.cell import ModelSpec, Rate
+from softdlm.evaluate import paper
+from softdlm.evaluate.cell import Cell, ModelSpec
 from softdlm.evaluate.grid import Finder, Grid, join, plans
 from softdlm.evaluate.run import expected_passes
-from softdlm.models.denoiser import Strength
-from softdlm.reproduce import figure2, frontier, table2, table5, table6, table7
+from softdlm.feedback import Additive, Euclidean, NormMix, Slerp
+from softdlm.reproduce import analyses, extras, figure2, frontier, table2, table5, table6, table7
 from softdlm.reproduce.experiments import EXPERIMENTS, NAMES, select
 from softdlm.reproduce.study import FULL, QUICK, Study
 from tests.reproduce.made import study
@@ -55,8 +57,8 @@ def test_the_recipe_decides_the_strength() -> None:
     assert real().strength("gsm8k") == (2, 0.3)
     dream = Study(ModelSpec("a/b", "cpu", "float32"), "Dream", REAL)
     assert [dream.strength(task) for task in ("math500", "mbpp")] == [(3, 0.1), (2, 0.3)]
-    assert dream.dream_reading == "dream-dllm"
-    with pytest.raises(UsageError, match="is Dream's"):
+    assert dream.record()["reading"] == "dream-dllm"
+    with pytest.raises(UsageError, match="is for Dream"):
         study(reading="dream-greedy")
 
 
@@ -96,9 +98,11 @@ def test_experiments_come_in_the_papers_order_whatever_was_asked() -> None:
 def labels(made: list[Grid], task: str) -> set[tuple[str, str]]:
     found = set()
     for grid in made:
-        if task in [spec.name for spec in grid.tasks]:
-            setting = grid.setting("llada", task, Strength())
-            found |= {(each.label, str(each.rate)) for each in grid.decodings(setting, 8, "allow")}
+        for spec in grid.tasks:
+            if spec.name == task:
+                settled = grid.settled(paper.setting("llada", task).fields)
+                labels = [Cell(grid.models[0], spec, each).labels for each in settled]
+                found |= {(each["method"], each["rate"]) for each in labels}
     return found
 
 
@@ -124,8 +128,17 @@ def test_the_tables_ask_for_what_the_paper_has() -> None:
     assert {rate for _, rate in labels(figure2.cells(real(sensitivity_rate=4)), "humaneval")} == {"4 a step"}
     assert ("vanilla", "1 a step") in labels(table7.cells(made), "mbpp")
     assert ("slerp k=3 lam=0.3", "threshold 0.9") in labels(table6.cells(made), "humaneval")
-    rates = {rate for grid in frontier.cells(made) for rate in grid.rates}
-    assert {Rate("threshold", 0.5), Rate("entropy_bound", 0.8)} <= rates
+    rates = {rate for _, rate in labels(frontier.cells(made), "humaneval")}
+    assert {"threshold 0.5", "entropy bound 0.8"} <= rates
+
+
+def test_rules_of_others_keep_their_own_strength() -> None:
+    strength = {"k": 4, "lam": 0.7}
+    (grid,) = extras.cells(study())
+    assert {NormMix(), Additive(), Slerp(4, 0.7)} <= {each.feedback for each in grid.settled(strength)}
+    assert analyses.rules_of(analyses.SOFT, 4, 0.7) == {
+        "euclidean": Euclidean(4, 0.7), "slerp": Slerp(4, 0.7), "additive": Additive(), "norm-mix": NormMix(),
+    }  # fmt: skip
 
 
 def test_an_experiment_without_a_task_asks_for_nothing() -> None:
@@ -147,6 +160,6 @@ def test_shared_cells_are_measured_once_and_a_quick_run_keeps_its_budget() -> No
         assert len(keys[name] & (keys["table7"] | keys["table6"])) == shared
     passes = 0.0
     for cell in whole.cells:
-        adaptive = cell.cell.decoding.rate.name != "tokens_per_step"
+        adaptive = not isinstance(cell.cell.decoding.commit, TopN)
         passes += len(cell.items) * (32 if adaptive else expected_passes(cell))
     assert passes + ANALYSES < BUDGET

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,12 +12,15 @@ from softdlm.analysis.plans import Plan
 from softdlm.analysis.prompts import Alternatives, encode_cases, paper_prompts
 from softdlm.analysis.questions import Question
 from softdlm.analysis.spans import Rules
+from softdlm.decoding import Decoding
 from softdlm.evaluate import paper
 from softdlm.evaluate.executors import LocalExecutor
-from softdlm.methods import feedback_rule
-from softdlm.reproduce.study import Study, steps
+from softdlm.evaluate.grid import task_source
+from softdlm.registry import build, title
+from softdlm.reproduce.study import Study
 
-SOFT = ("euclidean", "slerp", "additive", "norm-mix")
+SOFT = ("euclidean", "slerp", "additive", "norm-mix(k=1)")
+"""Spelled; Additive and NormMix keep strengths of their own whatever the task's k and lambda."""
 ALL = ("vanilla", *SOFT)
 
 
@@ -42,7 +45,7 @@ def on_prompts(
         model = executor.model(study.model)
         cases = encode_cases(model, prompts()[: study.scale.prompts], study.chat)
         size = 64 if model.device.type == "cpu" else study.batch_size or 64
-        yield "prompts", make(model, cases, _rules(methods, 3, 0.3), batch_size=size)
+        yield "prompts", make(model, cases, rules_of(methods, 3, 0.3), batch_size=size)
 
     return Analysis(name, plans)
 
@@ -53,12 +56,12 @@ def on_tasks(
     benchmarks: Sequence[str],
     methods: Sequence[str],
     strength: tuple[int, float] | None,
-    decode: tuple[str, int],
+    decode: tuple[str, str],
     **changes: Any,
 ) -> Analysis:
     """An analysis along decodes of the first items of each task, as many as the scale's field of that name says.
 
-    `decode` is a method and its tokens a step; the options are those of the accuracy tables, but for `changes`.
+    `decode` is a method and a commit rule; the other settings are those of the accuracy tables, but for `changes`.
     `strength` is k and lambda of the methods looked at; None is each task's own.
     """
 
@@ -66,26 +69,25 @@ def on_tasks(
         model = executor.model(study.model)
         size = torch.get_num_threads() if model.device.type == "cpu" else min(64, study.batch_size or 16)
         for task in study.places(*benchmarks):
-            questions, options = _questions(study, executor, task, getattr(study.scale, name), *decode)
-            rules = _rules(methods, *(strength or study.strength(task)))
-            yield task, make(model, questions, rules, {**options, **changes}, batch_size=size)
+            questions, decoding = _questions(study, executor, task, getattr(study.scale, name), *decode)
+            rules = rules_of(methods, *(strength or study.strength(task)))
+            yield task, make(model, questions, rules, replace(decoding, **changes), batch_size=size)
 
     return Analysis(name, plans)
 
 
-def _rules(names: Sequence[str], k: int, lam: float) -> Rules:
-    return {name: feedback_rule(name, k, lam) for name in names}
+def rules_of(names: Sequence[str], k: int, lam: float) -> Rules:
+    return {title(rule): rule for rule in (build("feedback", name, {"k": k, "lam": lam}) for name in names)}
 
 
 def _questions(
-    study: Study, executor: LocalExecutor, task: str, items: int, method: str, tokens_per_step: int
-) -> tuple[list[Question], dict[str, Any]]:
-    """The first items as the accuracy tables ask them, and the options that those tables decode with."""
-    model, setting = executor.model(study.model), study.setting(task)
+    study: Study, executor: LocalExecutor, task: str, items: int, method: str, commit: str
+) -> tuple[list[Question], Decoding]:
+    """The first items as the accuracy tables ask them, and the Decoding of those tables."""
+    model = executor.model(study.model)
     asked, _ = executor.task(study.spec(paper.variant(study.family, task), items), model)
-    length = study.max_new_tokens or setting.max_new_tokens or asked.max_new_tokens
-    (grid,) = study.grids([task], [method], [steps(tokens_per_step)])
-    (decoding,) = grid.decodings(setting, length, setting.eos or asked.eos)
+    decoding = Decoding(commit=commit, feedback=method, max_new_tokens=study.max_new_tokens)
+    decoding = decoding.settled(study.setting(task).fields, task_source(asked), study.own)
+    length = decoding.max_new_tokens or asked.max_new_tokens
     prompts = {item.id: model.tokenizer(item.prompt, add_special_tokens=False)["input_ids"] for item in asked.items}
-    questions = [Question(task, item, tuple(ids), length) for item, ids in prompts.items()]
-    return questions, {**decoding.options(model.eos_ids)}
+    return [Question(task, item, tuple(ids), length) for item, ids in prompts.items()], decoding

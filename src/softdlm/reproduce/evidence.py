@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from softdlm.evaluate.cell import Rate
 from softdlm.evaluate.metrics import Mean, holm, mcnemar
 from softdlm.evaluate.summary import Result
 from softdlm.report.document import Verdict
@@ -104,13 +103,13 @@ class Pair:
 
 
 def pairs(
-    cells: Cells, task: str, better: str, worse: str, rates: Mapping[str, Rate], among: Result | None = None
+    cells: Cells, task: str, better: str, worse: str, commits: Mapping[str, str], among: Result | None = None
 ) -> list[Pair]:
-    """Two methods at each rate where both cells are finished; the keys of `rates` name the pairs."""
+    """Two methods at each rate where both cells are finished; the keys of `commits` name the pairs."""
     return [
         Pair(words, first, second, among)
-        for words, rate in rates.items()
-        if (first := cells.find(task, worse, rate)) and (second := cells.find(task, better, rate))
+        for words, commit in commits.items()
+        if (first := cells.find(task, worse, commit)) and (second := cells.find(task, better, commit))
     ]
 
 
@@ -126,11 +125,11 @@ def more_solved(pairs: Sequence[Pair]) -> list[Sign]:
     return signs
 
 
-def slerp_solves_more(name: str, benchmarks: Sequence[str], worse: str, rates: Mapping[str, Rate]) -> Decide:
+def slerp_solves_more(name: str, benchmarks: Sequence[str], worse: str, commits: Mapping[str, str]) -> Decide:
     """SLERP against another method in the cells of the named experiment, at every rate, by task."""
 
     def decide(measured: Measurements) -> Decided:
         for task in measured.study.places(*benchmarks):
-            yield task_title(task), more_solved(pairs(measured.cells[name], task, "slerp", worse, rates))
+            yield task_title(task), more_solved(pairs(measured.cells[name], task, "slerp", worse, commits))
 
     return decide

@@ -8,7 +8,7 @@ from softdlm.analysis.agreement import summarise
 from softdlm.analysis.plans import agreement_plan
 from softdlm.report.table import Cell, Column, Row, Table
 from softdlm.reproduce import table2
-from softdlm.reproduce.analyses import SOFT, on_tasks
+from softdlm.reproduce.analyses import ALL, SOFT, on_tasks
 from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
@@ -17,13 +17,13 @@ from softdlm.reproduce.table_parts import accuracies, cell_table, method_title
 
 METHODS = (*table2.METHODS, "additive", "norm-mix")
 AGREEMENT = on_tasks(
-    "agreement", agreement_plan, ("gsm8k", "humaneval"), SOFT, None, ("vanilla", 4), temperature=0.0, top_p=None
+    "agreement", agreement_plan, ("gsm8k", "humaneval"), SOFT, None, ("vanilla", "topn(4)"), temperature=0.0, top_p=None
 )
 """Along a decode at 4 tokens a step and temperature 0, also for Dream."""
 
 
 def cells(study: Study) -> Grids:
-    return study.grids(study.places(*table2.BENCHMARKS), METHODS, map(steps, study.scale.extra_rates))
+    return study.grids(study.places(*table2.BENCHMARKS), ALL, steps(*study.scale.extra_rates))
 
 
 def tables(measured: Measurements) -> list[Table]:
@@ -32,7 +32,7 @@ def tables(measured: Measurements) -> list[Table]:
 
 def _accuracy(measured: Measurements) -> Table:
     rows = {
-        (task_title(task), str(n)): accuracies(measured.cells["extras"], task, METHODS, steps(n))
+        (task_title(task), str(n)): accuracies(measured.cells["extras"], task, METHODS, f"topn({n})")
         for task in measured.study.places(*table2.BENCHMARKS)
         for n in measured.study.scale.extra_rates
     }

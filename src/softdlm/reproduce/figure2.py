@@ -25,7 +25,7 @@ def tasks(study: Study) -> list[str]:
 
 def cells(study: Study) -> Grids:
     """SLERP over lambda at the task's k, over k at its lambda, and vanilla for comparison."""
-    rates = [steps(study.sensitivity_rate)]
+    rates = steps(study.sensitivity_rate)
     return [
         *study.grids(tasks(study), ["vanilla"], rates),
         *study.grids(tasks(study), ["slerp"], rates, lams=study.scale.lams),
@@ -64,7 +64,7 @@ def drawings(measured: Measurements) -> list[Drawing]:
             title: {"slerp": [point(cell, value) for value, cell in sweep(measured, task, name).items()]}
             for name, title in (("lam", f"k = {k}"), ("k", f"λ = {lam:g}"))
         }
-        vanilla = measured.cells["figure2"].find(task, "vanilla", steps(rate))
+        vanilla = measured.cells["figure2"].find(task, "vanilla", f"topn({rate})")
         held = None if vanilla is None else point(vanilla, 0.0)
         caption = f"{task_title(task)}: SLERP over λ and over k, {rate} tokens a step."
         labels = {"xlabels": ["λ", "k"], "ylabel": f"{task_title(task)} accuracy, %", "held": held}

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from softdlm.evaluate.cell import Rate
 from softdlm.report.document import Drawing
 from softdlm.report.table import Table
 from softdlm.reproduce import table2
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Measurements, effort
-from softdlm.reproduce.study import Grids, Study, steps, task_title
+from softdlm.reproduce.study import Grids, Study, rate_title, steps, task_title
 from softdlm.reproduce.table6 import BENCHMARKS, adaptive, most_items
 from softdlm.reproduce.table_parts import accuracies, cell_table, method_title, point
 
-KINDS = {"tokens_per_step": "fixed", "threshold": "threshold", "entropy_bound": "entropy"}
+
+def commits(study: Study) -> dict[str, tuple[str, ...]]:
+    """Kind -> its commit rules."""
+    thresholds = tuple(f"threshold({tau})" for tau in study.scale.thresholds)
+    bounds = tuple(f"entropy({gamma})" for gamma in study.scale.bounds)
+    return {"fixed": steps(1, *table2.RATES), "threshold": thresholds, "entropy": bounds}
 
 
 def cells(study: Study) -> Grids:
     """Table 6 over many thresholds and bounds; beside them the fixed rates, where Table 7 has the same items."""
-    thresholds = [Rate("threshold", value) for value in study.scale.thresholds]
-    bounds = [Rate("entropy_bound", value) for value in study.scale.bounds]
+    kinds = commits(study)
     whole = [task for task in study.places(*BENCHMARKS) if most_items(study, task) is None]
     return [
-        *adaptive(study, study.scale.frontier, [*thresholds, *bounds]),
-        *study.grids(whole, study.scale.frontier, map(steps, table2.RATES), single=True),
+        *adaptive(study, study.scale.frontier, kinds["threshold"] + kinds["entropy"]),
+        *study.grids(whole, study.scale.frontier, steps(*table2.RATES), single=True),
     ]
 
 
 def tables(measured: Measurements) -> list[Table]:
     found, methods = measured.cells["frontier"], measured.study.scale.frontier
     rows = {
-        (task_title(task), str(rate)): accuracies(found, task, methods, rate, passes=True)
+        (task_title(task), rate_title(commit)): accuracies(found, task, methods, commit, passes=True)
         for task in measured.study.places(*BENCHMARKS)
-        for rate in found.rates(task)
+        for kind in reversed(commits(measured.study).values())
+        for commit in kind
+        if any(found.find(task, method, commit) for method in methods)
     }
     columns = (*methods, *(f"passes, {method_title(method)}" for method in methods))
     title = "Frontier (beyond the paper). Accuracy in per cent and forward passes an answer"
@@ -43,11 +48,9 @@ def drawings(measured: Measurements) -> list[Drawing]:
     for task in measured.study.places(*BENCHMARKS):
         series = {
             f"{method}, {kind}": [
-                point(cell, effort(cell).passes)
-                for rate in found.rates(task)
-                if rate.name == name and (cell := found.find(task, method, rate)) is not None
+                point(cell, effort(cell).passes) for commit in each if (cell := found.find(task, method, commit))
             ]
-            for name, kind in KINDS.items()
+            for kind, each in commits(measured.study).items()
             for method in measured.study.scale.frontier
         }
         single = found.single(task)

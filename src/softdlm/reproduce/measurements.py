@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from softdlm.analysis.plans import Result as AnalysisResult
-from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.evaluate.metrics import Effort, Share
 from softdlm.evaluate.summary import Result, effort_of
-from softdlm.reproduce.study import Study
+from softdlm.registry import build, title
+from softdlm.reproduce.study import Study, rate_title
 
 
 @dataclass(frozen=True)
@@ -19,36 +19,30 @@ class Cells:
 
     results: Sequence[Result]
 
-    def find(self, task: str, method: str, rate: Rate, **strength: float) -> Result | None:
+    def find(self, task: str, method: str, commit: str, **strength: float) -> Result | None:
         """The cell of a task, method and rate, and of a k or lam where given; None where it is not finished."""
-        found = [each for each in self._of(task, method, **strength) if _rate(each) == rate]
+        rate = rate_title(commit)
+        found = [each for _, each in self._of(task, method, **strength) if rate_title(each.rate) == rate]
         if len(found) > 1:
             raise ValueError(f"{task}, {method}, {rate} is ambiguous: {[each.folder.name for each in found]}")
         return found[0] if found else None
 
     def single(self, task: str) -> Result | None:
         """Vanilla at one token a step."""
-        return self.find(task, "vanilla", SINGLE)
+        return self.find(task, "vanilla", "topn(1)")
 
     def swept(self, task: str, method: str, name: str, **fixed: float) -> Iterator[tuple[float, Result]]:
         """The values of one setting of a method in ascending order, each with its cell; other settings are fixed."""
-        found = [(each.protocol["method"][name], each) for each in self._of(task, method, **fixed)]
+        found = [(getattr(rule, name), each) for rule, each in self._of(task, method, **fixed)]
         yield from sorted(found, key=lambda pair: pair[0])
 
-    def rates(self, task: str) -> list[Rate]:
-        """The rates at which a task has cells, by kind, then ascending."""
-        found = {_rate(each) for each in self.results if is_of(each, task)}
-        return sorted(found, key=lambda rate: (rate.name, rate.value))
-
-    def _of(self, task: str, method: str, **strength: float) -> Iterator[Result]:
-        wanted = {"name": method, **strength}
+    def _of(self, task: str, method: str, **strength: float) -> Iterator[tuple[Any, Result]]:
+        """Feedback rules with their cells."""
         for each in self.results:
-            if is_of(each, task) and wanted.items() <= each.protocol["method"].items():
-                yield each
-
-
-def _rate(result: Result) -> Rate:
-    return Rate(result.protocol["rate"]["name"], result.protocol["rate"]["value"])
+            rule = build("feedback", each.protocol["decoding"]["feedback"])
+            fits = all(getattr(rule, name, None) == value for name, value in strength.items())
+            if is_of(each, task) and title(rule) == method and fits:
+                yield rule, each
 
 
 def is_of(result: Result, task: str) -> bool:
@@ -102,6 +96,6 @@ class Measurements:
     def decoding_settings(self) -> dict[str, Any]:
         """The settings that all cells of a comparison share, named by task and number of items."""
         return {
-            f"{each.labels['task']}, {each.protocol['task']['count']} items": each.protocol["decoding"]
+            f"{each.labels['task']}, {each.protocol['task']['count']} items": each.settings
             for each in {each.comparison: each for each in self.all_cells()}.values()
         }

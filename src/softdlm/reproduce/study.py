@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from softdlm.commit import rate_label
+from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.evaluate import paper
-from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, Rate, Reading, TaskSpec
-from softdlm.evaluate.grid import Grid
-from softdlm.models.denoiser import Strength
+from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, TaskSpec
+from softdlm.evaluate.grid import Grid, sweep
+from softdlm.models.denoiser import OwnSettings
+from softdlm.registry import build
 
 STAND_INS: dict[str, paper.Domain] = {"mini-math": "math", "mini-code": "code"}
 """Built-in tasks that take the places of the benchmarks of a domain."""
@@ -28,9 +31,14 @@ AdaptiveItems = Literal["first-500", "full"]
 Grids = list[Grid]
 
 
-def steps(n: int) -> Rate:
-    """A rate of n tokens a step."""
-    return Rate("tokens_per_step", n)
+def steps(*numbers: int) -> tuple[str, ...]:
+    """Spelled commit rules of so many tokens a step."""
+    return tuple(f"topn({n})" for n in numbers)
+
+
+def rate_title(commit: str) -> str:
+    """A spelled commit rule in a table's words: `4 a step`, `entropy bound 0.1`, whatever its rank."""
+    return rate_label(build("commit", commit))
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,6 @@ QUICK = Scale(
     "quick", items={"math": 16, "code": 10}, geometry=8, completions=3, agreement=8, lams=(0.1, 0.3, 0.5, 0.7),
     ks=(2, 3, 4), thresholds=(0.7, 0.9), bounds=(0.1, 0.4), extra_rates=(4,), mark="quick run, few items",
 )  # fmt: skip
-SCALES = {"full": FULL, "quick": QUICK}
 
 
 @dataclass(frozen=True)
@@ -96,10 +103,10 @@ class Study:
     scale: Scale = FULL
     chat: bool = False
     """Whether the controlled prompts (Figure 1, Tables 1 and 4) stand inside the chat template."""
-    reading: Reading | None = None
+    reading: paper.Reading | None = None
     """How Dream's vanilla decoding is read; None is the default reading."""
-    own: Strength = field(default_factory=Strength)
-    """The checkpoint's own k and lambda, used on tasks that the paper does not have."""
+    own: OwnSettings = field(default_factory=OwnSettings)
+    """The checkpoint's own settings; its k and lambda are used on tasks that the paper does not have."""
     sensitivity_rate: int = 2
     """Tokens a step in Figure 2; the paper does not print them."""
     adaptive_items: AdaptiveItems = "first-500"
@@ -139,7 +146,7 @@ class Study:
         small = model == "builtin"
         spec = ModelSpec.of(model, device=device, dtype=dtype or ("float32" if small else None), **(loading or {}))
         on_gpu = not spec.device.startswith("cpu")
-        scale = SCALES["quick" if quick else "full"]
+        scale = QUICK if quick else FULL
         checkpoint = spec.checkpoint()
         return Study(
             spec,
@@ -147,7 +154,7 @@ class Study:
             tuple(tasks or (STAND_INS if small else BENCHMARKS)),
             scale if limit is None else scale.capped(limit),
             chat=chat,
-            own=checkpoint.strength,
+            own=checkpoint.own,
             batch_size=batch_size or (256 if small and on_gpu else None),
             **readings,
         )
@@ -185,39 +192,35 @@ class Study:
         self,
         tasks: Iterable[str],
         methods: Sequence[str],
-        rates: Iterable[Rate],
+        commits: Sequence[str],
         *,
         most: int | None = None,
         single: bool = False,
         **strengths: Any,
     ) -> Grids:
-        """Cells with the paper's settings: one grid, or none where there is no task.
+        """Cells with the paper's settings, of spelled rules: one grid, or none where there is no task.
 
         `most` limits the items, `single` adds vanilla at one token a step, and in `strengths` `ks` and `lams` replace
         the task's own.
         """
         specs = tuple(self.spec(task, most) for task in tasks)
-        grid = {"models": (self.model,), "tasks": specs, "methods": tuple(methods), "rates": tuple(rates)}
-        settings = {"recipe": "paper", "reading": self.reading, "max_new_tokens": self.max_new_tokens}
-        return [Grid(**grid, **settings, single=single, **strengths)] if specs else []
+        decodings = sweep(Decoding(max_new_tokens=self.max_new_tokens), methods, commits, **strengths)
+        return [Grid((self.model,), specs, decodings, "paper", self.reading, single)] if specs else []
 
     def setting(self, task: str) -> paper.Setting:
-        return paper.setting(self.family, task, self.reading, self.own)
+        return paper.setting(self.family, task, self.reading)
 
-    def strength(self, task: str) -> Strength:
-        """k and lambda of a task in the accuracy tables."""
-        setting = self.setting(task)
-        return Strength(setting.k, setting.lam)
+    def strength(self, task: str) -> tuple[int, float]:
+        """k and lambda of a task in the accuracy tables: the paper's, else the checkpoint's own, else SLERP's."""
+        slerp: Any = Decoding(feedback="slerp").settled(self.setting(task).fields, self.own).feedback
+        return slerp.k, slerp.lam
 
     def record(self) -> dict[str, Any]:
         """Every choice, as JSON values for the report."""
         shown = {name: value for name, value in asdict(self).items() if name != "scale"}
-        strengths = {task: self.strength(task)._asdict() for task in self.tasks}
-        return {**shown, "reading": self.dream_reading, "strength": strengths, "scale": asdict(self.scale)}
-
-    @property
-    def dream_reading(self) -> str:
-        return self.setting(self.tasks[0]).reading
+        strengths = {task: dict(zip(("k", "lam"), self.strength(task), strict=True)) for task in self.tasks}
+        reading = self.reading or (paper.READINGS[0] if self.family == "Dream" else None)
+        return {**shown, "reading": reading, "strength": strengths, "scale": asdict(self.scale)}
 
 
 def domain_of(task: str) -> paper.Domain:

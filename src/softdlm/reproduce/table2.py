@@ -7,13 +7,13 @@ from softdlm.report.table import Table
 from softdlm.reproduce.evidence import slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
-from softdlm.reproduce.study import Grids, Study, steps, task_title
+from softdlm.reproduce.study import Grids, Study, task_title
 from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table, point
 
 BENCHMARKS = ("gsm8k", "math500", "humaneval", "mbpp")
 METHODS = ("vanilla", "euclidean", "slerp")
-RATES = (2, 4, 8)
-PAIRED_AT = {f"at {n}": steps(n) for n in RATES}
+RATES = {2: "topn(2)", 4: "topn(4)", 8: "topn(8)"}
+PAIRED_AT = {f"at {n}": commit for n, commit in RATES.items()}
 PAPER = {
     "LLaDA":          {"gsm8k": {2: (71.65, 72.33, 73.24), 4: (64.44, 64.29, 65.58), 8: (36.77, 36.69, 36.77)},
                        "math500": {2: (24.4, 22.6, 23.6), 4: (18.2, 19.4, 20.0), 8: (12.8, 14.8, 14.8)},
@@ -36,17 +36,17 @@ PAPER = {
 
 
 def cells(study: Study) -> Grids:
-    return study.grids(study.places(*BENCHMARKS), METHODS, map(steps, RATES))
+    return study.grids(study.places(*BENCHMARKS), METHODS, tuple(RATES.values()))
 
 
 def tables(measured: Measurements) -> list[Table]:
     found, places, printed = measured.cells["table2"], measured.study.places(*BENCHMARKS), measured.study.printed
     rows = {
         (task_title(task), str(n)): beside_paper(
-            accuracies(found, task, METHODS, steps(n)), printed.value(PAPER, name, n)
+            accuracies(found, task, METHODS, commit), printed.value(PAPER, name, n)
         )
         for task, name in places.items()
-        for n in RATES
+        for n, commit in RATES.items()
     }
     title = "Table 2. Accuracy in per cent"
     return [cell_table(measured, "table2", title, ("task", "tokens a step"), METHODS, rows, places)]
@@ -56,7 +56,7 @@ def drawings(measured: Measurements) -> list[Drawing]:
     found = measured.cells["table2"]
     panels = {
         task_title(task): {
-            method: [point(cell, n) for n in RATES if (cell := found.find(task, method, steps(n))) is not None]
+            method: [point(cell, n) for n, commit in RATES.items() if (cell := found.find(task, method, commit))]
             for method in METHODS
         }
         for task in measured.study.places(*BENCHMARKS)

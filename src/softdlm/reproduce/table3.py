@@ -15,7 +15,7 @@ from softdlm.reproduce.study import task_title
 from softdlm.reproduce.table_parts import beside_paper, mean_cell, mean_table, paper_notes
 
 BENCHMARKS = ("gsm8k", "humaneval")
-GEOMETRY = on_tasks("geometry", geometry_plan, BENCHMARKS, SOFT, (4, 0.5), ("slerp", 2))
+GEOMETRY = on_tasks("geometry", geometry_plan, BENCHMARKS, SOFT, (4, 0.5), ("slerp", "topn(2)"))
 """Along a decode with SLERP at 2 tokens a step; appendix B.1 is made of the same rows."""
 NEAR = 0.1
 """|cosine| below which we call two directions nearly orthogonal; the paper's largest is 0.074."""

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from softdlm.evaluate.cell import Rate
 from softdlm.report.table import Table
 from softdlm.reproduce.evidence import Decided, pairs, positive, slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
-from softdlm.reproduce.study import Grids, Study, task_title
+from softdlm.reproduce.study import Grids, Study, rate_title, task_title
 from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
 
 BENCHMARKS = ("gsm8k", "humaneval")
 METHODS = ("vanilla", "slerp")
-RATES = {str(rate): rate for rate in (Rate("threshold", 0.9), Rate("entropy_bound", 0.1))}
+RATES = {rate_title(commit): commit for commit in ("threshold(0.9)", "entropy(0.1)")}
 FIRST = 500
 """The number of GSM8K's items that the paper's values fit."""
 PAPER = {
-    "LLaDA": {"gsm8k": {"threshold": (29.8, 30.2), "entropy_bound": (24.0, 26.0)},
-              "humaneval": {"threshold": (45.12, 48.78), "entropy_bound": (46.34, 48.17)}},
-    "Dream": {"gsm8k": {"threshold": (79.8, 81.6), "entropy_bound": (82.6, 83.6)},
-              "humaneval": {"threshold": (55.49, 58.54), "entropy_bound": (56.71, 58.54)}},
+    "LLaDA": {"gsm8k": {"threshold(0.9)": (29.8, 30.2), "entropy(0.1)": (24.0, 26.0)},
+              "humaneval": {"threshold(0.9)": (45.12, 48.78), "entropy(0.1)": (46.34, 48.17)}},
+    "Dream": {"gsm8k": {"threshold(0.9)": (79.8, 81.6), "entropy(0.1)": (82.6, 83.6)},
+              "humaneval": {"threshold(0.9)": (55.49, 58.54), "entropy(0.1)": (56.71, 58.54)}},
 }  # fmt: skip
 """Model -> benchmark -> sampler -> accuracy of each of METHODS, in per cent."""
 
@@ -31,10 +30,10 @@ def most_items(study: Study, task: str) -> int | None:
     return FIRST if task == "gsm8k" and study.adaptive_items == "first-500" else None
 
 
-def adaptive(study: Study, methods: Sequence[str], rates: Sequence[Rate]) -> Grids:
+def adaptive(study: Study, methods: Sequence[str], commits: Sequence[str]) -> Grids:
     """Cells on the items of this table."""
     places = study.places(*BENCHMARKS)
-    return [grid for task in places for grid in study.grids([task], methods, rates, most=most_items(study, task))]
+    return [grid for task in places for grid in study.grids([task], methods, commits, most=most_items(study, task))]
 
 
 def cells(study: Study) -> Grids:
@@ -46,10 +45,10 @@ def tables(measured: Measurements) -> list[Table]:
     found, places, printed = measured.cells["table6"], measured.study.places(*BENCHMARKS), measured.study.printed
     rows = {
         (task_title(task), words): beside_paper(
-            accuracies(found, task, METHODS, rate, passes=True), printed.value(PAPER, name, rate.name)
+            accuracies(found, task, METHODS, commit, passes=True), printed.value(PAPER, name, commit)
         )
         for task, name in places.items()
-        for words, rate in RATES.items()
+        for words, commit in RATES.items()
     }
     columns = ("alone", "with SLERP", "passes alone", "passes with SLERP")
     title = "Table 6. Adaptive samplers without and with soft tokens: accuracy in per cent"

@@ -10,7 +10,7 @@ from softdlm.report.table import Cell, Table, mark_best
 from softdlm.reproduce.evidence import Decided, Pair, more_solved, pairs
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements, paired, share
-from softdlm.reproduce.study import Grids, Study, steps, task_title
+from softdlm.reproduce.study import Grids, Study, task_title
 from softdlm.reproduce.table2 import BENCHMARKS, METHODS, PAIRED_AT, RATES
 from softdlm.reproduce.table_parts import beside_paper, cell_table
 
@@ -36,7 +36,7 @@ PAPER = {
 
 
 def cells(study: Study) -> Grids:
-    return study.grids(study.places(*BENCHMARKS), METHODS, map(steps, RATES), single=True)
+    return study.grids(study.places(*BENCHMARKS), METHODS, tuple(RATES.values()), single=True)
 
 
 def recovered(result: Result | None, single: Result | None) -> Cell:
@@ -53,8 +53,8 @@ def tables(measured: Measurements) -> list[Table]:
     singles = {task: found.single(task) for task in places}
     rows = {}
     for task, name in places.items():
-        for n in RATES:
-            line = [recovered(found.find(task, method, steps(n)), singles[task]) for method in METHODS]
+        for n, commit in RATES.items():
+            line = [recovered(found.find(task, method, commit), singles[task]) for method in METHODS]
             best = mark_best(line, higher=True)
             rows[task_title(task), str(n)] = beside_paper(best, printed.value(PAPER, name, n))
     solved = ", ".join(f"{task_title(task)} {share(single)} %" for task, single in singles.items() if single)
@@ -81,7 +81,7 @@ def recovery_falls(measured: Measurements) -> Decided:
             Pair(f"{method}, {slow} against {fast}:", second, first, single)
             for method in METHODS
             for slow, fast in pairwise(RATES)
-            if (first := found.find(task, method, steps(slow))) and (second := found.find(task, method, steps(fast)))
+            if (first := found.find(task, method, RATES[slow])) and (second := found.find(task, method, RATES[fast]))
         ]
         yield task_title(task), more_solved(falls if single else [])
 

@@ -60,7 +60,7 @@ def closer(measured: Measurements) -> Decided:
 EXPERIMENT = Experiment(
     "table8", "Table 8: agreement on the model's own answers",
     "Reverse KL on spans of two to four tokens (appendix D.4).",
-    tables, analysis=on_tasks("completions", completions_plan, BENCHMARKS, ALL, (4, 0.3), ("vanilla", 1)),
+    tables, analysis=on_tasks("completions", completions_plan, BENCHMARKS, ALL, (4, 0.3), ("vanilla", "topn(1)")),
     benchmarks=BENCHMARKS, paper=PAPER,
     claims=(
         Claim(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from softdlm.evaluate.cell import Rate
 from softdlm.evaluate.metrics import Mean, mcnemar
 from softdlm.evaluate.summary import Result
 from softdlm.report.figures import Point
@@ -36,9 +35,9 @@ def accuracy(result: Result | None, base: Result | None = None) -> Cell:
     return Cell(*share(result)[:3], note=f"p {mcnemar(*paired(other, result)):.2g}" if other else "")
 
 
-def accuracies(cells: Cells, task: str, methods: Sequence[str], rate: Rate, *, passes: bool = False) -> list[Cell]:
+def accuracies(cells: Cells, task: str, methods: Sequence[str], commit: str, *, passes: bool = False) -> list[Cell]:
     """The methods at one rate, with p-values against the first; then, if asked for, their passes."""
-    found = [cells.find(task, method, rate) for method in methods]
+    found = [cells.find(task, method, commit) for method in methods]
     efforts = [Cell(None if each is None else effort(each).passes) for each in found if passes]
     return [*mark_best([accuracy(each, found[0]) for each in found], higher=True), *efforts]
 
