@@ -61,8 +61,8 @@ def names(kind: Kind) -> tuple[str, ...]:
 def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None, asked: Mapping[str, Any] | None = None) -> Any:
     """The rule that a spelling stands for.
 
-    Parameters that it leaves out are taken from `asked`, then from `fill`, where the rule has them. k is filled together
-    with lam only: a rule without lam, such as NormMix, has a strength of its own.
+    Parameters that it leaves out are taken from `asked`, then from `fill`, where the rule has them. k is filled
+    together with lam only: a rule without lam, such as NormMix, has a strength of its own.
     """
     rule, fixed, arguments, keywords = _read(kind, text)
     if inspect.isfunction(rule):
