@@ -146,6 +146,31 @@ class NormMix:
         return soft.to(embeddings.table.dtype)
 
 
+@named("feedback", "confidence-mix")
+@dataclass(frozen=True)
+class ConfidenceMix:
+    """Mean of the k best candidates, weighted by p_i, and [MASK], weighted by 1 - p_1 + extra: SoftTokenForMaskedDLM.
+
+    The weights are divided by their sum; the probabilities are those of the full vocabulary.
+    """
+
+    k: int = 5
+    extra: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check(self.k, 0.0, None, (None,))
+        if not self.extra >= 0:
+            raise UsageError(f"extra weight of [MASK] must be at least 0, not {self.extra}")
+
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
+        mask = _working(embeddings.mask)
+        candidates = _working(embeddings.table[prediction.topk_ids[:, : self.k]])
+        weights = prediction.topk_probs[:, : self.k, None].to(mask.dtype)
+        own = 1 - weights[:, 0] + self.extra
+        soft = ((weights * candidates).sum(1) + own * mask) / (weights.sum(1) + own)
+        return soft.to(embeddings.table.dtype)
+
+
 def feed_back(
     rule: FeedbackRule,
     prediction: Prediction,
