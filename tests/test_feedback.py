@@ -173,7 +173,7 @@ def test_confidence_mix_is_a_mean_with_mask_weighted_by_what_the_best_candidate_
         weights = torch.cat([shares, 1 - shares[:1] + extra])
         ends = torch.cat([embeddings.table[prediction.topk_ids[row, :k]], embeddings.mask[None]])
         torch.testing.assert_close(soft[row], (weights / weights.sum()) @ ends)
-    with pytest.raises(UsageError, match="extra weight of .MASK. must be at least 0, not -1"):
+    with pytest.raises(UsageError, match=r"extra weight of \[MASK\] must be at least 0, not -1"):
         build("feedback", "confidence-mix(extra=-1)")
 
 

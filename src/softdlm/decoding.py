@@ -45,6 +45,8 @@ RATES = {"tokens_per_step": "topn", "threshold": "threshold", "entropy_bound": "
 SHORTCUTS = ("method", *RATES, "refresh", "renew")
 _PROBE = {"k": 10**6, "lam": 0.123456789, "rank": "margin"}
 """Unlikely parameters: a spelling whose rule takes none of them leaves nothing to fill."""
+PER_ROW = ("max_new_tokens", "seed", "stop")
+"""Fields in which requests that share passes may differ."""
 NOT_IN_RECORD = ("early_finish", "candidates", "stop")
 """Fields that cannot change the tokens of an answer, or that a task records by itself."""
 
@@ -113,7 +115,7 @@ class Decoding:
             if value is not None:
                 object.__setattr__(self, each.name, _converted(each.name, value))
         check_block_length(self.block_length)
-        Sampling(0, (), (), self.temperature or 0.0, self.top_p, self.top_k)  # checks all three
+        Sampling(0, **self.sampling)  # checks them
         for kind in ("commit", "feedback"):
             self._check_rule(kind, getattr(self, kind))
 
@@ -153,11 +155,18 @@ class Decoding:
 
     @property
     def cohort(self) -> tuple[Any, ...]:
-        """What two requests must share to take part in the same passes; seed, lengths and stops may differ."""
-        return (
-            self.commit, self.feedback, self.block_length, self.cache, self.eos, self.forbid, self.last,
-            self.temperature, self.top_p, self.top_k, self.early_finish, self.candidates,
-        )  # fmt: skip
+        """What two requests must share to take part in the same passes: everything but seed, lengths and stops."""
+        return tuple(getattr(self, each.name) for each in fields(self) if each.name not in PER_ROW)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The fields that say how a token is drawn."""
+        named = {each.name for each in fields(Sampling)} & {each.name for each in fields(self)} - {
+            *PARAMETERS,
+            "forbid",
+            "last",
+        }
+        return {name: value for name in named if (value := getattr(self, name)) is not None}
 
     @property
     def rules(self) -> tuple[CommitRule, FeedbackRule]:
@@ -232,7 +241,9 @@ def _rate(name: str, value: Any, rank: Any) -> dict[str, Any]:
     if rank is None:
         return {"commit": f"{RATES[name]}({number!r})"}
     if name == "factor":
-        raise UsageError(f"the factor rule ranks by confidence, not by {rank}: leave rank out")
+        if rank != "confidence":
+            raise UsageError(f"the factor rule ranks by confidence, not by {rank}: leave rank out")
+        return {"commit": f"factor({number!r})", "rank": None}
     if name == "threshold":
         floor = TopN(1, parsing.one_of(Rank)("rank", rank))
         return {"commit": f"threshold({number!r}, floor={registry.spell(floor)})", "rank": None}

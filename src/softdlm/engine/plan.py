@@ -51,9 +51,7 @@ class Plan:
         sampling = Sampling(
             model.mask_id,
             **decoding.token_policy(model),
-            temperature=decoding.temperature or 0.0,
-            top_p=decoding.top_p,
-            top_k=decoding.top_k,
+            **decoding.sampling,
             k=max(feedback.k, decoding.candidates or 1),
             needs=frozenset(needs),
         )
