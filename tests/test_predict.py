@@ -128,6 +128,20 @@ def test_draws_follow_the_distribution() -> None:
     assert (seen - p).abs().max() < 4 * (0.25 / len(numbers)) ** 0.5
 
 
+@given(seeds, scales, st.floats(0.01, 1), st.floats(0.1, 2))
+def test_min_p_keeps_what_is_likely_enough(seed: int, scale: float, min_p: float, temperature: float) -> None:
+    logits = random_logits(seed, ROWS, scale)
+    logits[:, MASK_ID] += 5
+    sampling = Sampling(mask_id=MASK_ID, temperature=temperature, min_p=min_p)
+    probabilities = (logits / temperature).index_fill(1, torch.tensor([MASK_ID]), float("-inf")).softmax(-1)
+    for draw in torch.linspace(0, 0.999, 5):
+        drawn = reduce_logits(logits, sampling, draw.expand(ROWS)).token
+        likely = probabilities.gather(1, drawn[:, None]).squeeze(1)
+        assert (likely >= min_p * probabilities.amax(-1) * (1 - 1e-4)).all()
+    with pytest.raises(UsageError, match=r"min_p must lie in \[0, 1\], not 2"):
+        Sampling(mask_id=0, min_p=2.0)
+
+
 def test_numbers_depend_on_seed_request_pass_and_position_only() -> None:
     short = Canvas.pack([[1, 2]], [6], MASK_ID, 0)
     batch = Canvas.pack([[1, 2], [1, 2, 3]], [6, 30], MASK_ID, 0)

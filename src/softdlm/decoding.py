@@ -87,6 +87,8 @@ class Decoding:
     """Nucleus sampling."""
     top_k: int | None = None
     """Sampling among the k most likely tokens."""
+    min_p: float | None = None
+    """Sampling among tokens that are at least this many times as likely as the likeliest."""
     seed: int | None = None
     """Random seed for sampling; draws depend on (seed, request, pass, position) only."""
     stop: tuple[str, ...] = ()
@@ -305,7 +307,7 @@ def _finish(name: str, value: Any) -> EarlyFinish:
 _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(["k", "max_new_tokens", "candidates"], parsing.from_one),
     **dict.fromkeys(["block_length", "top_k", "seed"], parsing.whole),
-    **dict.fromkeys(["lam", "temperature", "top_p"], parsing.number),
+    **dict.fromkeys(["lam", "temperature", "top_p", "min_p"], parsing.number),
     **dict.fromkeys(["forbid", "last"], parsing.token_ids),
     "cache": _policy,
     "rank": parsing.one_of(Rank),

@@ -44,6 +44,7 @@ class Sampling:
     temperature: float = 0.0
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
     k: int = 1
     """Candidates to keep for feedback and for the record."""
     needs: frozenset[str] = frozenset()
@@ -56,13 +57,15 @@ class Sampling:
             raise UsageError(f"top_p must lie in (0, 1], not {self.top_p}")
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top_k must be at least 1, not {self.top_k}")
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            raise UsageError(f"min_p must lie in [0, 1], not {self.min_p}")
         both = set(self.forbid) & set(self.last)
         if both:
             raise UsageError(f"token ids {sorted(both)} are both forbidden and wanted last: choose one")
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0 and self.top_p in (None, 1) and self.top_k is None
+        return self.temperature == 0 and self.top_p in (None, 1) and self.top_k is None and not self.min_p
 
     def special(self, device: torch.device) -> Special:
         return Special.of(self.mask_id, self.forbid, self.last, device)
@@ -182,7 +185,7 @@ def reduce_logits(
 
     if sampling.temperature > 0:
         scores = scores / sampling.temperature
-    scores = _filter(scores, sampling.mask_id, sampling.top_p, sampling.top_k)
+    scores = _filter(scores, sampling)
     token = _pick(_without(scores, (sampling.mask_id,)), sampling.temperature, uniforms)
     log_confidence, entropy, one_minus_margin = _ranking_view(_without(scores, sampling.last), token, sampling.mask_id)
     if sampling.last:
@@ -251,12 +254,13 @@ def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tens
     return ranked.indices.gather(-1, index.clamp(max=scores.shape[-1] - 1)).squeeze(-1)
 
 
-def _filter(scores: Float[Tensor, "N V"], mask_id: int, top_p: float | None, top_k: int | None) -> Float[Tensor, "N V"]:
-    """Dream's filters, in its order: the nucleus that first exceeds top_p, then the k best.
+def _filter(scores: Float[Tensor, "N V"], sampling: Sampling) -> Float[Tensor, "N V"]:
+    """Dream's filters, in its order: the nucleus that first exceeds top_p, then the k best; last min_p.
 
     [MASK] takes no place among the kept and stays in the normaliser, as without filters.
     """
-    kept = candidates = _without(scores, (mask_id,))
+    top_p, top_k, min_p = sampling.top_p, sampling.top_k, sampling.min_p
+    kept = candidates = _without(scores, (sampling.mask_id,))
     if top_p is not None and top_p < 1:
         ranked = candidates.sort(dim=-1, descending=True, stable=True)
         before = ranked.values.softmax(-1).cumsum(-1).roll(1, dims=-1)
@@ -266,7 +270,10 @@ def _filter(scores: Float[Tensor, "N V"], mask_id: int, top_p: float | None, top
     if top_k is not None:
         floor = kept.topk(min(top_k, kept.shape[-1]), dim=-1).values[:, -1:]
         kept = kept.masked_fill(kept < floor, float("-inf"))
-    return scores if kept is candidates else _with_column(kept, mask_id, scores)
+    if min_p:
+        least = candidates.amax(-1, keepdim=True) + math.log(min_p)
+        kept = kept.masked_fill(kept < least, float("-inf"))
+    return scores if kept is candidates else _with_column(kept, sampling.mask_id, scores)
 
 
 def _without(scores: Float[Tensor, "N V"], ids: tuple[int, ...]) -> Float[Tensor, "N V"]:

@@ -60,6 +60,7 @@ SETTINGS: Table = {
     "temperature": (float, typer.Option(help="Sampling temperature. Default: 0, the likeliest token.")),
     "top_p": (float, typer.Option(help="Nucleus sampling; needs a temperature above 0.")),
     "top_k": (int, typer.Option(help="Sample from the K likeliest tokens; needs a temperature above 0.")),
+    "min_p": (float, typer.Option(help="Sample from tokens at least this many times as likely as the likeliest.")),
     "seed": (int, typer.Option(help="Random seed for sampling.")),
 }  # fmt: skip
 DECODING: Table = {**RULES, **SETTINGS}
