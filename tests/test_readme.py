@@ -53,6 +53,16 @@ def test_the_tables_of_rules_are_those_of_the_registry() -> None:
         assert all(f"| `{name}" in DECODING for name in names(kind))
 
 
+def test_the_docs_list_every_field_that_a_user_may_set_or_read() -> None:
+    from dataclasses import fields
+
+    from softdlm import Context, Decoding, Embeddings, Prediction
+
+    for kind in (Decoding, Prediction, Embeddings, Context):
+        for each in fields(kind):
+            assert f"`{each.name}`" in DECODING, f"docs/decoding.md lacks {kind.__name__}.{each.name}"
+
+
 def test_an_evaluation_from_python_runs_as_the_docs_show() -> None:
     (code,) = blocks("python", EVALUATION)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
