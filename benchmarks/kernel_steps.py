@@ -12,14 +12,14 @@ from kernel_checks import DEVICE, policy, random_logits
 from torch import Tensor
 
 import softdlm
-from softdlm.feedback import PlaneRule
+from softdlm.feedback import ArcRule
 from softdlm.kernels import soft
 from softdlm.kernels.vocabulary_triton import reduce_triton
 from softdlm.types import Context, Embeddings, Prediction
 
 VOCABULARY, WIDTH = 126_464, 4096
 CANVASES = ((1, 32), (1, 512), (8, 256))
-RULES: tuple[PlaneRule, ...] = (
+RULES: tuple[ArcRule, ...] = (
     softdlm.Slerp(k=3, lam=0.3),
     softdlm.Slerp(k=8, lam=0.3, norm="candidate"),
     softdlm.Euclidean(k=3, lam=0.3),

@@ -24,6 +24,9 @@ def after_one_pass(prediction: Any, open: Any, context: Any) -> torch.Tensor:
     return open & (context.passes > 0)
 
 
+after_one_pass.may_wait = 1  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize(("family", "attention", "length"), ONE_BLOCK)
 def test_one_feedback_pass_is_the_decoders_second_pass(family: str, attention: Any, length: int, name: str) -> None:

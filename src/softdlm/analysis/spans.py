@@ -85,10 +85,10 @@ def parallel(
     sampling = Sampling(
         mask_id=model.mask_id,
         k=max([k, *(rule.k for rule in rules.values())]),
-        needs_mean=any(rule.needs_mean for rule in rules.values()),
+        needs=frozenset(need for rule in rules.values() if (need := getattr(rule, "needs", None))),
     )
     working = first.to(torch.promote_types(model.dtype, torch.float32))
-    prediction = reduce_logits(working, sampling, table=model.embedding if sampling.needs_mean else None)
+    prediction = reduce_logits(working, sampling, table=model.embedding if "mean" in sampling.needs else None)
     return prediction, _feed_back(model, span, prediction, rules)
 
 
