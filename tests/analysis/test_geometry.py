@@ -1,6 +1,7 @@
 """Table 3 and appendix B.1: closed forms where embeddings are orthonormal, naive loops where they are not."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -179,6 +180,15 @@ def test_every_position_counts_the_same_in_the_summary() -> None:
     assert (first.task, first.items, first.shape.positions) == ("m", 2, 4)
     assert first.shape == row("m", 4, 7.0).shape
     assert (second.task, second.shape.positions) == ("c", 0)
+
+
+def test_rules_that_need_what_is_not_kept_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Whole(softdlm.NormMix):
+        needs = "probs"
+
+    with pytest.raises(UsageError, match="no full distribution: leave out mine"):
+        geometry.measure(tiny("llada"), [], {"slerp": RULES["slerp"], "mine": Whole()}, softdlm.Decoding())
 
 
 def test_one_candidate_has_no_pairs() -> None:

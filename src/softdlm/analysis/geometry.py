@@ -17,7 +17,7 @@ from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule, aggregate
 from softdlm.models.denoiser import Denoiser
-from softdlm.types import Context, Embeddings, Prediction, Step
+from softdlm.types import Context, Embeddings, Prediction, Stateful, Step
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def measure(
     """
     if k < 2:
         raise UsageError(f"the cosine between candidates needs k >= 2, not {k}")
+    if more := [name for name, rule in rules.items() if isinstance(rule, Stateful) or _needs(rule) == "probs"]:
+        raise UsageError(f"geometry gives rules no memory and no full distribution: leave out {', '.join(more)}")
     table = model.embedding.to(torch.promote_types(model.embedding.dtype, torch.float32))
     embeddings = Embeddings(table, table[model.mask_id])
     seen: list[list[Tensor]] = [[] for _ in batch]
@@ -105,11 +107,15 @@ def measure(
 
     settled = decoding.settled(model.own)
     watched = replace(settled, candidates=max([k, line_k, *(rule.k for rule in rules.values())]))
-    if any(getattr(rule, "needs", None) == "mean" for rule in rules.values()):
+    if any(_needs(rule) == "mean" for rule in rules.values()):
         watched = replace(watched, feedback=WithMean(settled.rules[1]))
     decode(model, batch, watched, on_step=look)
     shapes = [_shape(torch.cat(values, 1), rules) for values in seen]
     return [Row(question.task, question.item, shape) for question, shape in zip(batch, shapes, strict=True)]
+
+
+def _needs(rule: FeedbackRule) -> str | None:
+    return getattr(rule, "needs", None)
 
 
 def _values(
