@@ -44,7 +44,7 @@ def compare(logits: Tensor, sampling: Sampling, tuning: Tuning = Tuning()) -> di
         1
     )
     disorder = (values[:, 1:] == values[:, :-1]) & (ours.topk_ids[:, 1:] <= ours.topk_ids[:, :-1]) & possible[:, 1:]
-    report = {
+    report: dict[str, float] = {
         "tokens not the first best": int((ours.token != first).sum()),
         "tokens not plain's": int((ours.token != plain.token).sum()),
         "candidates not of the best values": int(((values != expected) & possible).sum()),

@@ -12,14 +12,14 @@ from kernel_checks import DEVICE, policy, random_logits
 from torch import Tensor
 
 import softdlm
-from softdlm.feedback import PlaneRule
+from softdlm.feedback import ArcRule
 from softdlm.kernels import soft
 from softdlm.kernels.vocabulary_triton import reduce_triton
 from softdlm.types import Context, Embeddings, Prediction
 
 VOCABULARY, WIDTH = 126_464, 4096
 CANVASES = ((1, 32), (1, 512), (8, 256))
-RULES: tuple[PlaneRule, ...] = (
+RULES: tuple[ArcRule, ...] = (
     softdlm.Slerp(k=3, lam=0.3),
     softdlm.Slerp(k=8, lam=0.3, norm="candidate"),
     softdlm.Euclidean(k=3, lam=0.3),
@@ -43,7 +43,8 @@ def softs() -> list[dict[str, Any]]:
         embeds = torch.randn(batch, length, WIDTH, device=DEVICE, dtype=torch.bfloat16)
         expected, kernel = embeds.clone(), partial(soft.write_soft, rule, prediction, embeddings, chosen, embeds)
         plain = partial(_plain_soft, rule, prediction, embeddings, context, chosen, expected)
-        kernel(), plain()
+        kernel()
+        plain()
         gap = (embeds.float() - expected.float()).abs().max() / expected.float().abs().max()
         case: dict[str, Any] = {"positions": batch * length, "rule": str(rule), "difference": float(gap)}
         case |= {
@@ -70,7 +71,7 @@ def scene(batch: int, length: int, k: int = 8) -> tuple[Prediction, Context, Ten
     flat = reduce_triton(logits, policy(VOCABULARY, k).special(logits.device), k)
     spread = Prediction(**{name: value.unflatten(0, (batch, length)) for name, value in flat._values().items()})
     count = torch.full((batch, 1), 4, device=DEVICE)
-    return spread, Context(*[count] * 5), chosen
+    return spread, Context(count, count, count, count, count), chosen
 
 
 def captured_step() -> dict[str, Any]:

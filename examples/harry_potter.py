@@ -5,8 +5,11 @@ train. It reads soft tokens as multiplicative mixtures, which is what section 5.
 how strongly a trained network does so is for the networks to say.
 """
 
+from dataclasses import dataclass
+
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 import softdlm
 from softdlm.feedback import FeedbackRule
@@ -19,11 +22,20 @@ METHODS = {
 }
 
 
+@dataclass(frozen=True)
+class InSecondPass:
+    """A commit rule that waits for one pass and then commits everything."""
+
+    may_wait = 1
+
+    def __call__(self, prediction: softdlm.Prediction, open: Tensor, context: softdlm.Context) -> Tensor:
+        return open & (context.passes > 0)
+
+
 def joint(model: JointDenoiser, feedback: FeedbackRule) -> dict[str, float]:
     """The product of the marginals after one feedback pass, per combination of two words."""
-    commit_in_second_pass = lambda prediction, open, context: open & (context.passes > 0)  # noqa: E731
     canvas = softdlm.Canvas.of(model.canvas_ids, model.mask_id)
-    *_, step = softdlm.denoise(model, canvas, commit=commit_in_second_pass, feedback=feedback, candidates=8)
+    *_, step = softdlm.denoise(model, canvas, commit=InSecondPass(), feedback=feedback, candidates=8)
     first, second = (
         dict(zip(ids.tolist(), shares.tolist(), strict=True))
         for ids, shares in zip(step.prediction.topk_ids[0, -2:], step.prediction.topk_probs[0, -2:], strict=True)

@@ -51,8 +51,8 @@ def test_a_reordering_counted_by_hand() -> None:
 def test_a_course_counted_again_from_the_steps(family: str) -> None:
     model: Any = tiny(family, torch.float64)
     rule, commit, prompt = softdlm.Slerp(3, 0.3), softdlm.TopN(2), [5, 8, 13]
-    options: Any = {"commit": commit, "early_finish": False}
-    (row,) = agreement.measure_agreement(model, [Question("t", "0", prompt, 9)], {"slerp": rule}, **options)
+    decoding = softdlm.Decoding(commit=commit, early_finish=False)
+    (row,) = agreement.measure_agreement(model, [Question("t", "0", prompt, 9)], {"slerp": rule}, decoding)
     canvas = softdlm.Canvas.pack([prompt], [12], model.mask_id, 0)
     steps = list(softdlm.denoise(model, canvas, commit=commit, feedback=rule))
     final = steps[-1].canvas.ids[0]
@@ -73,7 +73,8 @@ def test_a_course_counted_again_from_the_steps(family: str) -> None:
 def test_no_feedback_is_no_reordering() -> None:
     model = tiny("llada")
     rules = {"none": softdlm.Slerp(3, 0.0), "strong": softdlm.Slerp(3, 0.9)}
-    rows = agreement.measure_agreement(model, [Question("t", "0", [5, 8, 13], 12)], rules, commit=softdlm.TopN(2))
+    question, decoding = Question("t", "0", [5, 8, 13], 12), softdlm.Decoding(commit=softdlm.TopN(2))
+    rows = agreement.measure_agreement(model, [question], rules, decoding)
     assert rows[0].reordering["none"].first_difference is None
     assert rows[0].course["none"] == rows[0].course["vanilla"]
     assert rows[0].reordering["strong"].first_difference is not None
@@ -93,4 +94,4 @@ def test_the_summary_pools_positions_and_names_the_first_difference() -> None:
 
 def test_draws_are_refused() -> None:
     with pytest.raises(UsageError, match="temperature 0"):
-        agreement.measure_agreement(tiny("llada"), [], {}, temperature=0.5)
+        agreement.measure_agreement(tiny("llada"), [], {}, softdlm.Decoding(temperature=0.5))

@@ -143,7 +143,7 @@ def test_special_tokens_are_the_masks_ends_template_and_what_has_no_word(tmp_pat
 def test_completions_are_the_models_own_and_keep_their_end() -> None:
     model = tiny("llada")
     question = Question("t", "7", [5, 6, 7], 10)
-    (found,) = complete(model, [question], commit=softdlm.TopN(2))
+    (found,) = complete(model, [question], softdlm.Decoding(commit=softdlm.TopN(2)))
     made = softdlm.generate(model, [5, 6, 7], max_new_tokens=10, commit=softdlm.TopN(2))
     assert list(found.answer) == made.ids
     assert list(found.prompt) == [5, 6, 7]

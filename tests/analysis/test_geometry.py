@@ -1,6 +1,7 @@
 """Table 3 and appendix B.1: closed forms where embeddings are orthonormal, naive loops where they are not."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_naive_loops_over_every_open_position(family: str) -> None:
     prompts = [[5, 8, 13, 21, 34], [7, 9]]
     questions = [Question("t", str(index), prompt, 8) for index, prompt in enumerate(prompts)]
     options: dict[str, Any] = {"commit": softdlm.TopN(3), "feedback": softdlm.Slerp(3, 0.3)}
-    rows = geometry.measure(model, questions, RULES, k=3, line_k=4, **options)
+    rows = geometry.measure(model, questions, RULES, softdlm.Decoding(**options), k=3, line_k=4)
     mask = model.embedding[model.mask_id].tolist()
     long = math.sqrt(dot(mask, mask))
     for row, prompt in zip(rows, prompts, strict=True):
@@ -81,7 +82,8 @@ def test_naive_loops_over_every_open_position(family: str) -> None:
 @pytest.mark.usefixtures("double")
 def test_closed_form_where_embeddings_are_orthonormal() -> None:
     model = exact.toy()
-    (row,) = geometry.measure(model, [Question("toy", "0", model.prompt_ids, 3)], RULES, commit=softdlm.TopN(1))
+    question, decoding = Question("toy", "0", model.prompt_ids, 3), softdlm.Decoding(softdlm.TopN(1), softdlm.Slerp())
+    (row,) = geometry.measure(model, [question], RULES, decoding)
     found = row.shape
     assert found.positions == 2 + 1
     assert (found.candidate_cosine, found.aggregate_cosine) == pytest.approx((0, 0), abs=1e-6)
@@ -97,7 +99,8 @@ def test_slerp_is_not_called_shorter_for_its_rounding() -> None:
     model = tiny("llada")
     questions = [Question("t", "0", [5, 8, 13], 12)]
     rules = {"slerp": softdlm.Slerp(4, 0.5)}
-    (row,) = geometry.measure(model, questions, rules, commit=softdlm.TopN(1), early_finish=False)
+    decoding = softdlm.Decoding(softdlm.TopN(1), softdlm.Slerp(), early_finish=False)
+    (row,) = geometry.measure(model, questions, rules, decoding)
     assert row.shape.positions == 11 * 12 / 2
     assert row.shape.below_both["slerp"] == 0
     assert row.shape.norm_ratio["slerp"] == pytest.approx(1, abs=1e-6)
@@ -110,13 +113,13 @@ def test_a_narrow_type_does_not_hide_that_soft_tokens_are_shorter(dtype: torch.d
     The expected shares come from the model's own predictions and embeddings, in float64.
     """
     model, question, lam = tiny("llada", dtype), Question("t", "0", [5, 8, 13], 8), 0.003
-    options: Any = {"commit": softdlm.TopN(2), "early_finish": False, "feedback": softdlm.Slerp(4, 0.5)}
+    decoding = softdlm.Decoding(softdlm.TopN(2), softdlm.Slerp(4, 0.5), early_finish=False)
     rules: dict[str, FeedbackRule] = {"euclidean": softdlm.Euclidean(4, lam), "slerp": softdlm.Slerp(4, 0.5)}
-    (row,) = geometry.measure(model, [question], rules, line_k=4, **options)
+    (row,) = geometry.measure(model, [question], rules, decoding, line_k=4)
     table = model.embedding.double()
     mask, values = table[model.mask_id], []
     canvas = softdlm.Canvas.pack([[5, 8, 13]], [11], model.mask_id, 0)
-    for step in softdlm.denoise(model, canvas, commit=softdlm.TopN(2), feedback=options["feedback"]):
+    for step in softdlm.denoise(model, canvas, decoding=decoding):
         prediction = step.prediction.at(step.requested & step.canvas.open)
         shares = prediction.topk_probs[:, :4].double()
         mean = ((shares / shares.sum(1, keepdim=True))[..., None] * table[prediction.topk_ids[:, :4]]).sum(1)
@@ -133,9 +136,8 @@ def test_a_narrow_type_does_not_hide_that_soft_tokens_are_shorter(dtype: torch.d
 
 def test_rows_that_a_narrow_type_rounded_are_not_continued() -> None:
     """Earlier versions measured in the model's type; in float32 that made no difference."""
-    settings = {
-        dtype: geometry_plan(tiny("llada", dtype), [], RULES, {}).settings for dtype in (torch.bfloat16, torch.float32)
-    }
+    models = {dtype: tiny("llada", dtype) for dtype in (torch.bfloat16, torch.float32)}
+    settings = {dtype: geometry_plan(model, [], RULES, softdlm.Decoding()).settings for dtype, model in models.items()}
     assert settings[torch.bfloat16]["measured_in"] == "float32"
     assert "measured_in" not in settings[torch.float32]
 
@@ -143,7 +145,7 @@ def test_rows_that_a_narrow_type_rounded_are_not_continued() -> None:
 def test_looking_at_additive_does_not_change_the_decode() -> None:
     model, question = tiny("dream", torch.float64), Question("t", "0", [5, 8, 13], 8)
     shapes = [
-        geometry.measure(model, [question], rules, commit=softdlm.TopN(2))[0].shape
+        geometry.measure(model, [question], rules, softdlm.Decoding(softdlm.TopN(2), softdlm.Slerp()))[0].shape
         for rules in ({"slerp": RULES["slerp"]}, RULES)
     ]
     assert shapes[0].positions == shapes[1].positions
@@ -154,12 +156,12 @@ def test_additive_sees_the_pass_it_is_at() -> None:
     """Its strength grows from pass to pass, so it must be shown each step's own context."""
     model, question = tiny("llada", torch.float64), Question("t", "0", [5, 8, 13], 6)
     rule = softdlm.Additive(0.1, 0.1, 0.9)
-    options: Any = {"commit": softdlm.TopN(2), "early_finish": False, "feedback": rule}
-    (row,) = geometry.measure(model, [question], {"additive": rule}, k=3, line_k=4, **options)
+    decoding = softdlm.Decoding(softdlm.TopN(2), rule, early_finish=False)
+    (row,) = geometry.measure(model, [question], {"additive": rule}, decoding, k=3, line_k=4)
     embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
     canvas = softdlm.Canvas.pack([[5, 8, 13]], [9], model.mask_id, 0)
     ratios = []
-    for step in softdlm.denoise(model, canvas, commit=softdlm.TopN(2), feedback=rule):
+    for step in softdlm.denoise(model, canvas, decoding=decoding):
         still = step.requested & step.canvas.open
         mean = step.prediction.at(still).mean
         assert mean is not None
@@ -180,6 +182,15 @@ def test_every_position_counts_the_same_in_the_summary() -> None:
     assert (second.task, second.shape.positions) == ("c", 0)
 
 
+def test_rules_that_need_what_is_not_kept_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Whole(softdlm.NormMix):
+        needs = "probs"
+
+    with pytest.raises(UsageError, match="no full distribution: leave out mine"):
+        geometry.measure(tiny("llada"), [], {"slerp": RULES["slerp"], "mine": Whole()}, softdlm.Decoding())
+
+
 def test_one_candidate_has_no_pairs() -> None:
     with pytest.raises(UsageError, match="needs k >= 2, not 1"):
-        geometry.measure(tiny("llada"), [], {}, k=1)
+        geometry.measure(tiny("llada"), [], {}, softdlm.Decoding(), k=1)

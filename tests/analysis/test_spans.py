@@ -1,5 +1,6 @@
 """The analyses' passes are the decoder's own: the same soft tokens, the same context, the same attention."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -8,7 +9,27 @@ import torch
 import softdlm
 from softdlm.analysis.spans import Span, factorised, hard, parallel
 from softdlm.feedback import FeedbackRule
+from softdlm.types import Context, Embeddings, Prediction, RuleState
 from tests.conftest import tiny
+
+
+@dataclass(frozen=True)
+class ByPlace:
+    """A rule that reads all of its context: a memory, the position's index, and whether its input was soft."""
+
+    k = 1
+
+    def init(self, rows: int, length: int, device: torch.device) -> RuleState:
+        return {"sure": torch.zeros(rows, length, device=device)}
+
+    def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
+        return {"sure": (state["sure"] + prediction.topk_probs[..., 0]) / (1 + context.index.clamp(min=0))}
+
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> torch.Tensor:
+        strength = context.state["sure"] * (context.index + 1) / 8 + 2 * context.soft
+        best = embeddings.table[prediction.topk_ids[:, 0]]
+        return torch.lerp(embeddings.mask.expand_as(best), best, strength.to(best.dtype)[:, None])
+
 
 RULES: dict[str, FeedbackRule] = {
     "vanilla": softdlm.Mask(),
@@ -16,12 +37,16 @@ RULES: dict[str, FeedbackRule] = {
     "slerp": softdlm.Slerp(2, 0.5),
     "additive": softdlm.Additive(0.2, 0.1, 0.9),
     "norm-mix": softdlm.NormMix(2),
+    "by-place": ByPlace(),
 }
 ONE_BLOCK = [("llada", "auto", 4), ("dream", "auto", 4), ("llada2", "full", 40), ("llada2", "block-causal", 40)]
 
 
 def after_one_pass(prediction: Any, open: Any, context: Any) -> torch.Tensor:
     return open & (context.passes > 0)
+
+
+after_one_pass.may_wait = 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -14,9 +14,11 @@ from softdlm.bench.measure import TimeBudget
 from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.shapes import SHAPES
 from softdlm.bench.workload import Decode
+from softdlm.cache import Dual
+from softdlm.feedback import Slerp
 from tests.conftest import tiny
 
-DUAL = Decode(8, 16, 4, block=8, cache="dual", batch=2)
+DUAL = Decode(8, 16, 4, block=8, cache=Dual(), batch=2)
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("family", ["llada", "dream"])
 def test_every_pass_of_the_decode_is_timed_in_turn(family: str, spent: list[str]) -> None:
     model = tiny(family)
-    found = pass_times(model, {"a": DUAL, "b": replace(DUAL, method="slerp")}, "static", 3, TimeBudget(60))
+    found = pass_times(model, {"a": DUAL, "b": replace(DUAL, feedback=Slerp())}, "static", 3, TimeBudget(60))
     assert {name: set(kinds) for name, kinds in found.items()} == {name: {WHOLE, STEP} for name in "ab"}
     assert all(len(each.seconds) == 3 for kinds in found.values() for each in kinds.values())
     count = len(DUAL.passes())

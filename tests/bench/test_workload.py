@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from softdlm.bench.workload import Decode, prompts
+from softdlm.cache import CachePolicy, Dual, Prefix
+from softdlm.feedback import FeedbackRule, Mask, Slerp
+from softdlm.registry import spell
 from tests.conftest import tiny
 
 
@@ -36,25 +39,24 @@ class Meter:
 
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
-@pytest.mark.parametrize("method", ["vanilla", "slerp"])
+@pytest.mark.parametrize("feedback", [Mask(), Slerp()], ids=spell)
 @pytest.mark.parametrize(
-    ("block", "cache", "renew"),
+    ("block", "cache"),
     [
-        *((None, None, 1), (5, None, 1), (5, "prefix", 1), (5, "dual", 1)),
-        *((None, "prefix", 1), (5, "prefix", 9), (5, "dual", 2), (3, "dual", 3)),
+        *((None, None), (5, None), (5, Prefix()), (5, Dual())),
+        *((None, Prefix()), (5, Prefix(renew=9)), (5, Dual(renew=2)), (3, Dual(renew=3))),
     ],
 )
 def test_pass_sizes_are_those_of_a_decode(
     family: str,
-    method: str,
+    feedback: FeedbackRule,
     block: int | None,
-    cache: Any,
-    renew: int,
+    cache: CachePolicy | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny(family)
     meter = Meter(model, monkeypatch)
-    decode = Decode(7, 12, 2, block, cache, renew, method, batch=2)
+    decode = Decode(7, 12, 2, block, cache, feedback, batch=2)
     answers = decode.run(model)
     passes = decode.passes(model.first_open)
     assert [answer.forwards for answer in answers] == [len(passes)] * 2
@@ -64,9 +66,9 @@ def test_pass_sizes_are_those_of_a_decode(
 
 
 def test_an_ending_keeps_the_canvas() -> None:
-    decode = Decode(1024, 512, 4, 32, "dual")
+    decode = Decode(1024, 512, 4, 32, Dual())
     short = decode.ending(32, 8)
-    assert (short.length, short.new, short.block, short.cache) == (1536, 32, 32, "dual")
+    assert (short.length, short.new, short.block, short.cache) == (1536, 32, 32, Dual())
     assert len(short.passes()) == 4
 
 

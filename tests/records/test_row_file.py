@@ -18,11 +18,12 @@ from tests.analysis import exact
 from tests.conftest import tiny
 
 RULES: dict[str, FeedbackRule] = {"slerp": softdlm.Slerp(2, 0.3)}
+DECODING = softdlm.Decoding(commit=softdlm.TopN(2))
 QUESTIONS = [Question("t", str(index), [5, 8, 13 + index], 6) for index in range(3)]
 
 
 def plan(rules: dict[str, FeedbackRule] = RULES) -> Plan[agreement.AgreementRow]:
-    return plans.agreement_plan(tiny("llada"), QUESTIONS, rules, {"commit": softdlm.TopN(2)}, batch_size=2)
+    return plans.agreement_plan(tiny("llada"), QUESTIONS, rules, DECODING, batch_size=2)
 
 
 def test_a_run_is_the_same_whether_or_not_it_was_stopped(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_other_settings_do_not_join_the_file(tmp_path: Path) -> None:
         run(tiny("llada"), plan({"slerp": softdlm.Slerp(2, 0.4)}), file)
     other = copy.copy(tiny("llada"))
     other.embedding = other.embedding + 1e-3
-    retrained = plans.agreement_plan(other, QUESTIONS, RULES, {"commit": softdlm.TopN(2)})
+    retrained = plans.agreement_plan(other, QUESTIONS, RULES, DECODING)
     with pytest.raises(UsageError, match="was measured with another mask_embedding: choose"):
         run(other, retrained, file)
     assert file.read_text() == text

@@ -7,15 +7,14 @@ the best token of a position is the one that would be committed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Unpack
 
 from softdlm.analysis.questions import Question, decode
 from softdlm.analysis.spans import Rules
+from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.feedback import Mask
-from softdlm.generation import GenerateOptions
 from softdlm.models.denoiser import Denoiser
 from softdlm.trace import Pass, Trace
 
@@ -82,15 +81,15 @@ VANILLA = "vanilla"
 
 
 def measure_agreement(
-    model: Denoiser, batch: Sequence[Question], rules: Rules, **options: Unpack[GenerateOptions]
+    model: Denoiser, batch: Sequence[Question], rules: Rules, decoding: Decoding
 ) -> list[AgreementRow]:
-    """Decode each question with vanilla and with every rule, under the same commit rule."""
-    if (temperature := options.get("temperature", 0.0)) > 0:
-        raise UsageError(f"agreement compares best tokens: use temperature 0, not {temperature}")
+    """Decode each question with vanilla and with every rule; everything else as `decoding` says."""
+    if decoding.temperature:
+        raise UsageError(f"agreement compares best tokens: use temperature 0, not {decoding.temperature}")
     traces = {}
     for name, rule in ({VANILLA: Mask()} | dict(rules)).items():
-        recorded: GenerateOptions = {**options, "feedback": rule, "record_candidates": True}
-        traces[name] = [made.trace for made in decode(model, batch, **recorded)]
+        fed = replace(decoding, feedback=rule, k=None, lam=None)
+        traces[name] = [made.trace for made in decode(model, batch, fed, record_candidates=True)]
     return [
         AgreementRow(
             question.task,

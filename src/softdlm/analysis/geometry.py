@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
-from typing import Unpack
 
 import torch
 from jaxtyping import Float
@@ -14,11 +13,11 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from softdlm.analysis.questions import Question, decode
 from softdlm.analysis.spans import Rules
+from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
-from softdlm.feedback import FeedbackRule, Slerp, aggregate
-from softdlm.generation import GenerateOptions
+from softdlm.feedback import FeedbackRule, aggregate
 from softdlm.models.denoiser import Denoiser
-from softdlm.types import Context, Embeddings, Prediction, Step
+from softdlm.types import Context, Embeddings, Prediction, Stateful, Step
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class WithMean:
     """A rule that also has the full-vocabulary mean recorded, for rules that are looked at but not decoded with."""
 
     rule: FeedbackRule
-    needs_mean = True
+    needs = "mean"
 
     @property
     def k(self) -> int:
@@ -79,19 +78,21 @@ def measure(
     model: Denoiser,
     batch: Sequence[Question],
     rules: Rules,
+    decoding: Decoding,
     *,
     k: int = 3,
     line_k: int = 4,
-    **options: Unpack[GenerateOptions],
 ) -> list[Row]:
-    """Decode with `options` and look at every position that a pass leaves open, where a soft token is made.
+    """Decode and look at every position that a pass leaves open, where a soft token is made.
 
     `k` is Table 3's number of candidates, `line_k` appendix B.1's. The rules are the interpolations to be looked at;
-    none of them need be the one that is decoded with (SLERP unless `options` says otherwise). The model decodes in its
-    own type; what is measured is computed in float32 at least, so that a soft token is not rounded to bfloat16.
+    none of them need be the one that is decoded with. The model decodes in its own type; what is measured is computed
+    in float32 at least, so that a soft token is not rounded to bfloat16.
     """
     if k < 2:
         raise UsageError(f"the cosine between candidates needs k >= 2, not {k}")
+    if more := [name for name, rule in rules.items() if isinstance(rule, Stateful) or _needs(rule) == "probs"]:
+        raise UsageError(f"geometry gives rules no memory and no full distribution: leave out {', '.join(more)}")
     table = model.embedding.to(torch.promote_types(model.embedding.dtype, torch.float32))
     embeddings = Embeddings(table, table[model.mask_id])
     seen: list[list[Tensor]] = [[] for _ in batch]
@@ -104,16 +105,17 @@ def measure(
             prediction, context = step.prediction.at(mine), step.context.at(mine)
             seen[request].append(torch.stack(list(_values(prediction, embeddings, context, rules, k, line_k))).cpu())
 
-    feedback = options.get("feedback", Slerp())
-    watched: GenerateOptions = {
-        **options,
-        "feedback": WithMean(feedback) if any(rule.needs_mean for rule in rules.values()) else feedback,
-        "candidates": max([k, line_k, *(rule.k for rule in rules.values())]),
-        "on_step": look,
-    }
-    decode(model, batch, **watched)
+    settled = decoding.settled(model.own)
+    watched = replace(settled, candidates=max([k, line_k, *(rule.k for rule in rules.values())]))
+    if any(_needs(rule) == "mean" for rule in rules.values()):
+        watched = replace(watched, feedback=WithMean(settled.rules[1]))
+    decode(model, batch, watched, on_step=look)
     shapes = [_shape(torch.cat(values, 1), rules) for values in seen]
     return [Row(question.task, question.item, shape) for question, shape in zip(batch, shapes, strict=True)]
+
+
+def _needs(rule: FeedbackRule) -> str | None:
+    return getattr(rule, "needs", None)
 
 
 def _values(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 
+from softdlm import registry
 from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
 from softdlm.analysis.prompts import Case
 from softdlm.analysis.questions import Question, batches, complete
 from softdlm.analysis.spans import BATCH, Rules
-from softdlm.generation import GenerateOptions
+from softdlm.decoding import Decoding
+from softdlm.feedback import Mask
 from softdlm.models.denoiser import Denoiser
 from softdlm.records.canonical import content_digest
 from softdlm.records.row_file import RowFile
@@ -76,7 +78,7 @@ def mixtures_plan(
     def measure(case: Case) -> mixtures.MixtureRow:
         return mixtures.measure_mixtures(model, case, rules, k=k, lam=lam, batch_size=batch_size)
 
-    settings = _settings(model, "mixtures", rules, cases) | _wording(cases) | {"k": k, "lam": lam}
+    settings = _settings(model, "mixtures", rules, cases) | {"k": k, "lam": lam}
     return Plan(settings, len(cases), mixtures.MixtureRow, _each(measure, cases), mixtures.summarise)
 
 
@@ -90,7 +92,7 @@ def consistency_plan(
         return consistency.measure_consistency(model, case, rules, batch_size=batch_size)
 
     counts = {"qualify": len(fitting), "of": len(cases)}
-    settings = _settings(model, "consistency", rules, fitting) | _wording(cases) | counts
+    settings = _settings(model, "consistency", rules, fitting) | counts
     return Plan(settings, len(fitting), consistency.ConsistencyRow, _each(measure, fitting), consistency.summarise)
 
 
@@ -103,7 +105,7 @@ def joint_plan(
     def measure(case: Case) -> joint.JointRow:
         return joint.measure_joint(model, case, rules, order=order, batch_size=batch_size)
 
-    settings = _settings(model, "joint", rules, cases) | _wording(cases) | {"order": order}
+    settings = _settings(model, "joint", rules, cases) | {"order": order}
     return Plan(settings, len(cases), joint.JointRow, _each(measure, cases), list)
 
 
@@ -111,7 +113,7 @@ def geometry_plan(
     model: Denoiser,
     questions: Sequence[Question],
     rules: Rules,
-    options: GenerateOptions,
+    decoding: Decoding,
     *,
     k: int = 3,
     line_k: int = 4,
@@ -120,37 +122,40 @@ def geometry_plan(
     """Table 3 and appendix B.1."""
 
     def measure(batch: list[Question]) -> list[geometry.Row]:
-        return geometry.measure(model, batch, rules, k=k, line_k=line_k, **options)
+        return geometry.measure(model, batch, rules, decoding, k=k, line_k=line_k)
 
     narrow = {"measured_in": "float32"} if torch.finfo(model.dtype).bits < 32 else {}
-    settings = _settings(model, "geometry", rules, questions, options) | {"k": k, "line_k": line_k} | narrow
+    settings = _settings(model, "geometry", rules, questions, decoding) | {"k": k, "line_k": line_k} | narrow
     return Plan(settings, len(questions), geometry.Row, _batched(measure, questions, batch_size), geometry.summarise)
 
 
 def agreement_plan(
-    model: Denoiser, questions: Sequence[Question], rules: Rules, options: GenerateOptions, *, batch_size: int = 16
+    model: Denoiser, questions: Sequence[Question], rules: Rules, decoding: Decoding, *, batch_size: int = 16
 ) -> Plan[agreement.AgreementRow]:
-    def measure(batch: list[Question]) -> list[agreement.AgreementRow]:
-        return agreement.measure_agreement(model, batch, rules, **options)
+    """When predictions become final; the feedback of `decoding` does not count, the rules take its place."""
+    decoding = replace(decoding, feedback=Mask(), k=None, lam=None)
 
-    settings = _settings(model, "agreement", rules, questions, options)
+    def measure(batch: list[Question]) -> list[agreement.AgreementRow]:
+        return agreement.measure_agreement(model, batch, rules, decoding)
+
+    settings = _settings(model, "agreement", rules, questions, decoding)
     return Plan(
         settings, len(questions), agreement.AgreementRow, _batched(measure, questions, batch_size), agreement.summarise
     )
 
 
 def completions_plan(
-    model: Denoiser, questions: Sequence[Question], rules: Rules, options: GenerateOptions, *, batch_size: int = 16
+    model: Denoiser, questions: Sequence[Question], rules: Rules, decoding: Decoding, *, batch_size: int = 16
 ) -> Plan[completions.CompletionRow]:
-    """Table 8: the answers are decoded with `options` first, a batch at a time."""
+    """Table 8: the answers are decoded first, a batch at a time."""
 
     def measure(batch: list[Question]) -> Iterator[completions.CompletionRow]:
-        for completion in complete(model, batch, **options):
+        for completion in complete(model, batch, decoding):
             yield completions.measure_completion(model, completion, rules)
 
     spans = {"lengths": list(completions.LENGTHS), "places": completions.PLACES}
     support = {"support": list(completions.SUPPORT), "top": completions.TOP}
-    settings = _settings(model, "completions", rules, questions, options) | spans | support
+    settings = _settings(model, "completions", rules, questions, decoding) | spans | support
     return Plan(
         settings,
         len(questions),
@@ -170,18 +175,16 @@ def _batched(
     return lambda done: (row for batch in batches(questions[done:], batch_size) for row in measure(batch))
 
 
-def _wording(cases: Sequence[Case]) -> dict[str, Any]:
-    return {"chat": any(case.chat for case in cases)}
+def _decoded(decoding: Decoding) -> dict[str, Any]:
+    """A record without the length, which each question has, but with what decides how many passes are made."""
+    written = decoding.record() | {"early_finish": decoding.early_finish, "stop": list(decoding.stop)}
+    return {name: value for name, value in written.items() if name != "max_new_tokens"}
 
 
 def _settings(
-    model: Denoiser,
-    name: str,
-    rules: Rules,
-    items: Sequence[Any],
-    options: Mapping[str, Any] | None = None,
+    model: Denoiser, name: str, rules: Rules, items: Sequence[Case | Question], decoding: Decoding | None = None
 ) -> dict[str, Any]:
-    """The items and the weights go in as digests: under the same name both may change."""
+    """Items, weights and the files of a user's rules go in as digests: under the same name they may change."""
     row = model.embedding[model.mask_id].float().cpu().numpy().tobytes()
     return {
         "analysis": name,
@@ -190,9 +193,11 @@ def _settings(
         "mask_embedding": content_digest(row, length=16),
         "dtype": str(model.dtype),
         "attention": str(model.attention_block(None) or "full"),
-        "rules": {name: str(rule) for name, rule in rules.items()},
+        "rules": {name: registry.spell(rule) for name, rule in rules.items()},
+        "rule_sources": {name: source for name, rule in rules.items() if (source := registry.source_digest(rule))},
         "items": content_digest(repr(items), length=16),
-        **{name: str(value) for name, value in (options or {}).items()},
+        "chat": any(item.chat for item in items),
+        **({"decoding": _decoded(decoding.settled(model.own))} if decoding else {}),
     }
 
 

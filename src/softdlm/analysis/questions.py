@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from softdlm.analysis.completions import Completion
 from softdlm.analysis.prompts import known_fields, read_lines, text_field
+from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
-from softdlm.generation import GenerateOptions, Generation, generate
+from softdlm.generation import Generation, generate
 from softdlm.models.denoiser import Denoiser
 from softdlm.tasks import load_task
 
@@ -23,6 +24,8 @@ class Question:
     prompt: str | Sequence[int]
     """Text, a user's turn; or ids."""
     max_new_tokens: int
+    chat: bool = True
+    """Whether a text stands inside the chat template."""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -30,7 +33,7 @@ class Question:
 
 
 def task_questions(
-    name: str, size: int | None = None, split: str = "test", max_new_tokens: int | None = None
+    name: str, size: int | None = None, split: str = "test", max_new_tokens: int | None = None, chat: bool = True
 ) -> list[Question]:
     """The first `size` items of a built-in task."""
     try:
@@ -38,10 +41,10 @@ def task_questions(
     except ValueError as error:
         raise UsageError(str(error)) from error
     length = task.max_new_tokens if max_new_tokens is None else max_new_tokens
-    return [Question(name, item.id, item.prompt, length) for item in task]
+    return [Question(name, item.id, item.prompt, length, chat) for item in task]
 
 
-def read_questions(path: str | Path, max_new_tokens: int | None) -> list[Question]:
+def read_questions(path: str | Path, max_new_tokens: int | None, chat: bool = True) -> list[Question]:
     """Own prompts, one JSON object a line: prompt, and where wanted an id."""
     if max_new_tokens is None:
         raise UsageError(f"prompts of your own ({path}) need max_new_tokens, the length of the answer's canvas")
@@ -49,29 +52,29 @@ def read_questions(path: str | Path, max_new_tokens: int | None) -> list[Questio
     for number, (place, line) in enumerate(read_lines(path)):
         known_fields(place, line, "prompt", "id")
         item = text_field(place, line, "id", str(number))
-        found.append(Question(Path(path).stem, item, text_field(place, line, "prompt"), max_new_tokens))
+        found.append(Question(Path(path).stem, item, text_field(place, line, "prompt"), max_new_tokens, chat))
     return found
 
 
 def batches(questions: Sequence[Question], size: int) -> Iterator[list[Question]]:
-    """In order; a batch has one task and one length of answer."""
+    """In order; a batch has one task, one length of answer, and one wording (chat template or raw text)."""
     if size < 1:
         raise UsageError(f"batch_size must be at least 1, not {size}")
-    for _, group in groupby(questions, key=lambda question: (question.task, question.max_new_tokens)):
+    for _, group in groupby(questions, key=lambda each: (each.task, each.max_new_tokens, each.chat)):
         same = list(group)
         yield from (same[start : start + size] for start in range(0, len(same), size))
 
 
-def decode(model: Denoiser, batch: Sequence[Question], **options: Unpack[GenerateOptions]) -> list[Generation]:
-    """Answers to one batch."""
-    wanted: GenerateOptions = {**options, "max_new_tokens": batch[0].max_new_tokens, "batch_size": len(batch)}
-    return generate(model, [question.prompt for question in batch], **wanted)
+def decode(model: Denoiser, batch: Sequence[Question], decoding: Decoding, **keywords: Any) -> list[Generation]:
+    """Answers to one batch, as long as its questions ask for; `keywords` are those of `generate`."""
+    how = {"decoding": replace(decoding, max_new_tokens=batch[0].max_new_tokens), "chat": batch[0].chat}
+    return generate(model, [question.prompt for question in batch], batch_size=len(batch), **how, **keywords)
 
 
-def complete(model: Denoiser, batch: Sequence[Question], **options: Unpack[GenerateOptions]) -> list[Completion]:
+def complete(model: Denoiser, batch: Sequence[Question], decoding: Decoding) -> list[Completion]:
     """The model's own answers as contexts; an answer that ended by EOS keeps it visible."""
     found = []
-    for question, made in zip(batch, decode(model, batch, **options), strict=True):
+    for question, made in zip(batch, decode(model, batch, decoding), strict=True):
         tail = made.canvas_ids[len(made.ids) :][:1]
         found.append(Completion(question.task, question.item, made.trace.prompt_ids, made.ids, tail))
     return found

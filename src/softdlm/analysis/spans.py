@@ -7,7 +7,7 @@ Distributions are float64 log-probabilities over the full vocabulary, without te
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling, reduce_logits
 from softdlm.threads import map_rows
-from softdlm.types import Context, Embeddings, Prediction
+from softdlm.types import Context, Embeddings, Prediction, Stateful
 
 BATCH = 64
 """Rows in one forward pass."""
@@ -85,10 +85,10 @@ def parallel(
     sampling = Sampling(
         mask_id=model.mask_id,
         k=max([k, *(rule.k for rule in rules.values())]),
-        needs_mean=any(rule.needs_mean for rule in rules.values()),
+        needs=frozenset(need for rule in rules.values() if (need := getattr(rule, "needs", None))),
     )
     working = first.to(torch.promote_types(model.dtype, torch.float32))
-    prediction = reduce_logits(working, sampling, table=model.embedding if sampling.needs_mean else None)
+    prediction = reduce_logits(working, sampling, table=model.embedding if "mean" in sampling.needs else None)
     return prediction, _feed_back(model, span, prediction, rules)
 
 
@@ -105,13 +105,22 @@ def words(model: Denoiser, answer: Answer) -> str:
 
 def _feed_back(model: Denoiser, span: Span, prediction: Prediction, rules: Rules) -> dict[str, Float[Tensor, "M V"]]:
     embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
-    masks = torch.full_like(prediction.token, len(span.places))
-    none = torch.zeros_like(masks)
-    context = Context(passes=none, block_passes=none, block_length=masks, block_masks=masks, left=masks)
     rows = model.embed(torch.tensor([span.ids] * len(rules), device=model.device)).clone()
     for row, rule in zip(rows, rules.values(), strict=True):
-        row[list(span.places)] = rule(prediction, embeddings, context)
+        row[list(span.places)] = rule(prediction, embeddings, _first_pass(prediction, rule))
     return dict(zip(rules, _forward(model, span, rows), strict=True))
+
+
+def _first_pass(prediction: Prediction, rule: FeedbackRule) -> Context:
+    """What the rule knows after the first pass of a decode of the span."""
+    token = prediction.token[None]
+    whole, none = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token[:, :1])
+    count = whole.sum(1, keepdim=True)
+    context = Context(none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole)
+    if isinstance(rule, Stateful):
+        start = replace(context, state=rule.init(1, token.shape[1], token.device))
+        context = replace(context, state=rule.update(start.state, prediction.scatter(whole), start))
+    return context.at(whole)
 
 
 @torch.no_grad()

@@ -18,6 +18,8 @@ from softdlm.bench.measure import seconds
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.workload import Decode
 from softdlm.commit import TopN
+from softdlm.decoding import Decoding
+from softdlm.feedback import Mask
 from softdlm.generation import encode, generate
 from softdlm.models.denoiser import NetworkDenoiser
 
@@ -117,9 +119,7 @@ def run_ours(bench: Bench, setting: TaskSetting, prompts: Sequence[str], new: in
             generate(
                 model,
                 list(prompts),
-                max_new_tokens=new,
-                commit=TopN(setting.rate),
-                block_length=setting.block,
+                decoding=Decoding(TopN(setting.rate), Mask(), block_length=setting.block, max_new_tokens=new),
                 batch_size=BATCH,
                 engine=bench.engine,
             )

@@ -12,7 +12,7 @@ from softdlm.bench.measure import TimeBudget, Timings, time_calls
 from softdlm.bench.shapes import NetworkShape, Sizes
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode
-from softdlm.decode import EngineKind
+from softdlm.engine.pick_engine import EngineKind
 from softdlm.models.denoiser import NetworkDenoiser
 
 TableRow = dict[str, Any]

@@ -9,18 +9,19 @@ from softdlm.bench.context import Bench, SuiteResult, TableRow
 from softdlm.bench.measure import FULL
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode
+from softdlm.feedback import Slerp
 
 
 def growth(bench: Bench) -> SuiteResult:
     """Time of a whole-canvas SLERP pass against canvas length, batch and candidates."""
     sizes, limit = bench.sizes, bench.model.max_length or math.inf
     new = sizes.growth_new
-    base = Decode(bench.decode.length - new, new, max(1, new // 8), method="slerp")
+    base = Decode(bench.decode.length - new, new, max(1, new // 8), feedback=Slerp())
     lengths = [length for length in sizes.lengths if length <= limit]
     axes = {
         "canvas length": {length: replace(base, prompt=length - new) for length in lengths},
         "batch": {batch: replace(base, prompt=sizes.lengths[1] - new, batch=batch) for batch in sizes.batches},
-        "candidates": {k: replace(base, k=k) for k in sizes.candidates},
+        "candidates": {k: replace(base, feedback=Slerp(k)) for k in sizes.candidates},
     }
     rows = []
     for axis, decodes in axes.items():

@@ -9,8 +9,9 @@ from functools import partial
 
 from softdlm.bench.measure import WARM, TimeBudget, Timings, seconds
 from softdlm.bench.workload import Decode, prompts
-from softdlm.decode import EngineKind, plan_decode
 from softdlm.engine.captured import Slots, borrowed_slots
+from softdlm.engine.pick_engine import EngineKind
+from softdlm.engine.plan import Plan
 from softdlm.models.denoiser import Denoiser
 from softdlm.types import Canvas
 
@@ -52,4 +53,4 @@ def start(model: Denoiser, decode: Decode) -> Canvas:
 
 
 def _slots(model: Denoiser, decode: Decode, engine: EngineKind) -> AbstractContextManager[Slots]:
-    return borrowed_slots(plan_decode(model, **decode.options), decode.batch, decode.length, engine)
+    return borrowed_slots(Plan.of(model, decode.decoding), decode.batch, decode.length, engine)

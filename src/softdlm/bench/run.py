@@ -22,7 +22,7 @@ from softdlm.bench.shapes import NetworkShape, build_model
 from softdlm.bench.suites import SUITES
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode
-from softdlm.decode import EngineKind
+from softdlm.engine.pick_engine import EngineKind
 from softdlm.errors import UsageError
 from softdlm.version import __version__
 

@@ -17,17 +17,21 @@ from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import Decode, prompts
+from softdlm.bench.workload import VANILLA, Decode, prompts
+from softdlm.cache import Dual, Prefix
+from softdlm.feedback import Slerp
 from softdlm.models.denoiser import NetworkDenoiser
+from softdlm.registry import spell, title
 
 ROUNDS = 3
 """Factor on the number of repeats where two methods differ by little."""
+METHODS = {"vanilla": VANILLA, "slerp": Slerp()}
 
 
 def ceilings(bench: Bench) -> SuiteResult:
     """The device's highest rates, and the floors that follow from them."""
     (found, rows), decode = bench.measured, bench.decode
-    cached = replace(decode, block=bench.sizes.block, cache="dual")
+    cached = replace(decode, block=bench.sizes.block, cache=Dual())
     for name, work in {"whole canvas": decode.passes()[0], "dual-cache step": cached.passes()[1]}.items():
         parts = found.floors(bench.dimensions, work)
         split = ", ".join(f"{part} {1e3 * value:.3g}" for part, value in parts.items())
@@ -56,14 +60,14 @@ def memory(bench: Bench) -> SuiteResult:
     if bench.model.device.type != "cuda":
         raise NotHere("memory is measured on a GPU only")
     table = bench.sizes.new * bench.dimensions.vocabulary * 4
-    whole = replace(bench.decode, method="slerp").ending(bench.sizes.new, bench.sizes.new // 8)
+    whole = replace(bench.decode, feedback=Slerp()).ending(bench.sizes.new, bench.sizes.new // 8)
     rows = []
-    for decode in (whole, replace(whole, block=bench.sizes.block, cache="dual", rate=bench.sizes.rates[0])):
+    for decode in (whole, replace(whole, block=bench.sizes.block, cache=Dual(), rate=bench.sizes.rates[0])):
         kept = bench.dimensions.memory_bytes(1, decode.length) if decode.cache else 0
         taken = allocations(partial(decode.run, fresh(bench.model), bench.engine))
         rows.append(
             {
-                "decode": decode.cache or "no cache",
+                "decode": spell(decode.cache) if decode.cache else "no cache",
                 "keys and values, GiB": kept / 2**30,
                 "beyond them, GiB": (taken.peak - kept) / 2**30,
                 "largest allocation, MiB": taken.largest / 2**20,
@@ -99,12 +103,12 @@ def _by_passes(bench: Bench) -> SuiteResult:
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
     kinds = {"feedback": ("no cache", WHOLE, whole)}
     if not bench.model.blocks_from_zero:
-        cached = replace(bench.decode, block=size, cache="dual").ending(min(4 * size, bench.sizes.new), rates[0])
+        cached = replace(bench.decode, block=size, cache=Dual()).ending(min(4 * size, bench.sizes.new), rates[0])
         kinds |= {"feedback cached": ("dual cache", STEP, cached)}
     rows, checks = [], []
     for target, (cache, kind, decode) in kinds.items():
         bench.say(f"passes of {decode}, vanilla and SLERP in turn")
-        methods = {name: replace(decode, method=name) for name in ("vanilla", "slerp")}
+        methods = _by_method(decode)
         times = pass_times(bench.model, methods, engine, ROUNDS * bench.sizes.repeats, bench.budget)
         rows += [
             {"method": name, "cache": cache, "pass": each, "ms a pass": 1e3 * spent.median}
@@ -118,7 +122,7 @@ def _by_passes(bench: Bench) -> SuiteResult:
 
 def _by_decodes(bench: Bench) -> SuiteResult:
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
-    methods = {name: replace(whole, method=name) for name in ("vanilla", "slerp")}
+    methods = _by_method(whole)
     bench.say("whole canvas, vanilla and SLERP in turn")
     calls = {name: bench.call(decode) for name, decode in methods.items()}
     times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.budget)
@@ -126,9 +130,13 @@ def _by_decodes(bench: Bench) -> SuiteResult:
     checks = [Check("feedback", _more(times["vanilla"].seconds, times["slerp"].seconds))]
     if bench.model.blocks_from_zero:
         return SuiteResult(rows, checks)
-    steps = cached_steps(bench, {name: replace(bench.decode, cache="dual", method=name) for name in methods})
+    steps = cached_steps(bench, _by_method(replace(bench.decode, cache=Dual())))
     rows += [{"method": name, "decode": "dual-cache step"} | row for name, (row, _) in steps.items()]
     return SuiteResult(rows, [*checks, Check("feedback cached", _more(steps["vanilla"][1], steps["slerp"][1]))])
+
+
+def _by_method(decode: Decode) -> dict[str, Decode]:
+    return {name: replace(decode, feedback=rule) for name, rule in METHODS.items()}
 
 
 def _more(vanilla: Sequence[float], slerp: Sequence[float]) -> float:
@@ -183,17 +191,18 @@ def whole(bench: Bench) -> SuiteResult:
 def caches(bench: Bench) -> SuiteResult:
     """Whole decodes with a cache, and single passes between refreshes."""
     second = bench.sizes.rates[1]
-    dual = replace(bench.decode, block=bench.sizes.block, cache="dual")
+    dual = replace(bench.decode, block=bench.sizes.block, cache=Dual())
     decodes = {
         "dual first": dual,
         "dual second": replace(dual, rate=second),
-        "prefix first": replace(dual, cache="prefix"),
-        "": replace(dual, method="slerp"),
+        "prefix first": replace(dual, cache=Prefix()),
+        "": replace(dual, feedback=Slerp()),
     }
     rows, checks = [], []
     for target, decode in decodes.items():
         row = bench.row(decode, bench.time(decode, 3))
-        rows.append({"cache": decode.cache, "tokens a step": decode.rate, "method": decode.method} | row)
+        head = {"cache": spell(decode.cache), "tokens a step": decode.rate, "method": title(decode.feedback)}
+        rows.append(head | row)
         checks += [Check(target, row["tokens/s"], decode)] if target else []
     ((step, _),) = cached_steps(bench, {"": dual}).values()
     rows.append({"cache": "dual", "tokens a step": "a pass between refreshes", "method": "vanilla"} | step)
@@ -205,14 +214,14 @@ def refresh(bench: Bench) -> SuiteResult:
     size, new, rates = bench.sizes.block, bench.sizes.new, bench.sizes.rates
     larger = [(size * times, 1) for times in (1, 2, 4, 8) if size * times <= new]
     rarer = [(size, renew) for renew in dict.fromkeys((2, 4, new // size)) if size * renew <= new]
-    wanted = [("dual", *each, rate) for each in (*larger, *rarer) for rate in rates]
-    wanted += [("prefix", *each, rates[0]) for each in rarer]
+    wanted = [(Dual, *each, rate) for each in (*larger, *rarer) for rate in rates]
+    wanted += [(Prefix, *each, rates[0]) for each in rarer]
     rows = []
-    for cache, block, renew, rate in wanted:
-        decode = replace(bench.decode, rate=rate, block=block, cache=cache, renew=renew)
+    for policy, block, renew, rate in wanted:
+        decode = replace(bench.decode, rate=rate, block=block, cache=policy(renew=renew))
         once = block * renew >= new  # its one full pass is captured in the second run
         row = bench.row(decode, bench.time(decode, 3 if once else 1))
-        rows.append({"cache": cache, "block": block, "renew": renew, "tokens a step": rate} | row)
+        rows.append({"cache": policy.kind, "block": block, "renew": renew, "tokens a step": rate} | row)
     note = (
         "renew = n: the whole canvas is computed at the start of every n-th block only. The largest n is once per "
         "decode; its spread includes a capture. docs/caches.md has what this costs in accuracy."
@@ -225,7 +234,7 @@ def batches(bench: Bench) -> SuiteResult:
     rows, worst = [], None
     for batch in bench.sizes.batches:
         new = bench.sizes.batch_new
-        decode = replace(bench.decode, new=new, block=bench.sizes.block, cache="dual", batch=batch)
+        decode = replace(bench.decode, new=new, block=bench.sizes.block, cache=Dual(), batch=batch)
         repeats = max(1, FULL // batch)
         rows.append({"batch": batch} | bench.row(decode, bench.time(decode, repeats)))
         if worst is None or rows[-1]["x floor"] > worst.value:

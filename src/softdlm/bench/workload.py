@@ -8,12 +8,16 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from softdlm.cache import CacheKind
+from softdlm.cache import CachePolicy, Prefix
 from softdlm.commit import TopN
-from softdlm.decode import DecodeOptions, EngineKind
+from softdlm.decoding import Decoding
+from softdlm.engine.pick_engine import EngineKind
+from softdlm.feedback import FeedbackRule, Mask
 from softdlm.generation import Generation, generate
-from softdlm.methods import feedback_rule
 from softdlm.models.denoiser import Denoiser
+from softdlm.registry import spell
+
+VANILLA = Mask()
 
 
 class PassSize(NamedTuple):
@@ -37,17 +41,15 @@ class Decode:
     rate: int
     """Tokens committed per pass."""
     block: int | None = None
-    cache: CacheKind | None = None
-    renew: int = 1
-    method: str = "vanilla"
-    k: int = 3
+    cache: CachePolicy | None = None
+    feedback: FeedbackRule = VANILLA
     batch: int = 1
 
     def __str__(self) -> str:
-        words = [f"{self.prompt} + {self.new} tokens", f"{self.rate} a step", f"{self.cache or 'no'} cache"]
+        cache = f"{spell(self.cache)} cache" if self.cache else "no cache"
+        words = [f"{self.prompt} + {self.new} tokens", f"{self.rate} a step", cache]
         words += [f"blocks of {self.block}"] if self.block else []
-        words += [f"renew {self.renew}"] if self.renew > 1 else []
-        words += [self.method if self.method == "vanilla" else f"{self.method} of {self.k}"]
+        words += [spell(self.feedback)]
         return ", ".join(words + ([f"batch {self.batch}"] if self.batch > 1 else []))
 
     @property
@@ -67,39 +69,33 @@ class Decode:
         return list(self._passes(first_open))
 
     def _passes(self, first_open: int) -> Iterator[PassSize]:
-        size = self.block or self.new
+        size, ahead = self.block or self.new, isinstance(self.cache, Prefix)
         for block, start in enumerate(range(0, self.new, size)):
             inside = min(size, self.new - start)
             after = self.new - start - inside
             for number in range(-(-inside // self.rate)):
                 open = inside - number * self.rate
                 begins = number == 0
-                whole = self.cache is None or (begins and block % self.renew == 0)
-                near = inside + (after if self.cache == "prefix" else 0) + (size if begins else 0)
-                soft = self.method != "vanilla" and (whole or self.cache == "prefix")
+                whole = self.cache is None or (begins and block % self.cache.renew == 0)
+                near = inside + (after if ahead else 0) + (size if begins else 0)
+                soft = self.feedback != VANILLA and (whole or ahead)
                 queries = self.length if whole else near + first_open
                 yield PassSize(self.batch, queries, self.length, open + (after if soft else 0))
 
     @property
-    def options(self) -> DecodeOptions:
-        return {
-            "commit": TopN(self.rate),
-            "feedback": feedback_rule(self.method, self.k),
-            "block_length": self.block,
-            "cache": self.cache,
-            "renew": self.renew,
-        }
+    def decoding(self) -> Decoding:
+        return Decoding(
+            commit=TopN(self.rate),
+            feedback=self.feedback,
+            block_length=self.block,
+            cache=self.cache,
+            max_new_tokens=self.new,
+            early_finish=False,
+        ).settled()
 
     def run(self, model: Denoiser, engine: EngineKind | Literal["auto"] = "auto") -> list[Generation]:
-        return generate(
-            model,
-            prompts(model, self.batch, self.prompt),
-            max_new_tokens=self.new,
-            batch_size=self.batch,
-            early_finish=False,
-            engine=engine,
-            **self.options,
-        )
+        texts = prompts(model, self.batch, self.prompt)
+        return generate(model, texts, decoding=self.decoding, batch_size=self.batch, engine=engine)
 
 
 def prompts(model: Denoiser, batch: int, length: int) -> list[list[int]]:
