@@ -19,6 +19,28 @@ from softdlm.records.journal import Journal, Sample
 from softdlm.registry import title
 
 MODEL = ModelSpec("tiny", "cpu", "float32")
+RULES = """
+from dataclasses import dataclass
+
+import softdlm
+
+
+@dataclass(frozen=True)
+class Mine:
+    k: int = 3
+
+    def __call__(self, prediction, embeddings, context):
+        return half(softdlm.Slerp(self.k, 1.0)(prediction, embeddings, context)) + half(embeddings.mask)
+
+
+def half(rows):
+    return rows / 2
+
+
+def leftmost(prediction, open, context):
+    return open & (open.cumsum(1) <= 2)
+"""
+"""A user's file with a feedback rule and a commit rule."""
 
 
 def cell(feedback: str | FeedbackRule = "vanilla", commit: str | CommitRule = "topn(1)", **fields: Any) -> Cell:
