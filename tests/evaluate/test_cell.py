@@ -222,6 +222,8 @@ def test_cells_travel_can_be_looked_up_and_say_what_they_are() -> None:
     assert {BASE: 1}[cell(softdlm.Slerp(3, 0.3), softdlm.TopN(4))] == 1
     assert str(BASE) == "tiny · mini-math · slerp k=3 lam=0.3 · 4 a step"
     assert str(cell(commit="entropy(0.1)")) == "tiny · mini-math · vanilla · entropy bound 0.1"
+    assert cell("norm-mix(k=2)").labels["method"] == "norm-mix k=2"
+    assert cell("slerp-candidate-norm").labels["method"] == "slerp-candidate-norm k=3 lam=0.3"
     assert str(cell(commit=Sure(0.75))) == "tiny · mini-math · vanilla · surer than 0.75"
 
 

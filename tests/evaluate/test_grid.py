@@ -153,7 +153,7 @@ def test_a_rule_from_a_file_makes_cells_and_an_edited_file_makes_others(grid: Gr
         return list(plan(replace(grid, decodings=mine, single=False)).cells)
 
     vanilla, own = before = planned()
-    assert own.cell.labels["method"] == "Mine"
+    assert own.cell.labels["method"] == "Mine k=2"
     assert own.protocol["decoding"]["feedback"] == "rules.py:Mine(k=2)"
     assert own.protocol["decoding"]["commit"] == vanilla.protocol["decoding"]["commit"] == "rules.py:leftmost"
     assert {"commit_source", "feedback_source"} <= own.protocol["decoding"].keys()
