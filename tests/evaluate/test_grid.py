@@ -121,6 +121,8 @@ def test_the_recipe_chooses_by_family_and_benchmark(
     assert (llada.max_new_tokens, llada.eos, llada.temperature) == (512, "forbid-first", 0.0)
     assert dream.rules == (softdlm.TopN(2, "entropy"), softdlm.Slerp(2, 0.3))
     assert (dream.max_new_tokens, dream.eos, dream.temperature, dream.top_p) == (768, "allow", 0.1, 0.9)
+    (unsaid,) = cells(replace(asked, models=both[1:], recipe="paper", decodings=(Decoding(),)))
+    assert unsaid.decoding.commit == softdlm.TopN(1, "entropy")
     greedy = replace(asked, models=both[1:], recipe="paper", reading="dream-greedy")
     (found,) = (each.decoding for each in cells(greedy))
     assert (found.commit, found.temperature, found.top_p) == (softdlm.TopN(2), 0.0, None)
