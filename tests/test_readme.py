@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs" / "results.md").read_text()
 DECODING = (ROOT / "docs" / "decoding.md").read_text()
-EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 HUB = "GSAI-ML/LLaDA-8B-Instruct"
 
 
@@ -41,15 +40,6 @@ def test_a_rule_of_ones_own_runs_as_the_docs_show() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [line.split("(")[0] for line in done.stdout.splitlines()] == ["Mask", "Slerp", "SureSlerp"]
-
-
-def test_an_evaluation_from_python_runs_as_the_docs_show() -> None:
-    (code,) = blocks("python", EVALUATION)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    vanilla, mine = done.stdout.splitlines()
-    assert "'vanilla'" in vanilla
-    assert "'mine k=1 lam=0.4'" in mine
 
 
 COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("softdlm ")]
