@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("SOFTDLM_DATA", str(BENCHMARKS))
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
 
-    def once(*arguments: str, stop: int | None = None, **words: Any) -> int:
+    def once(*arguments: str, stop: int | None = None, as_json: bool = False, **words: Any) -> int:
         decoded = 0
 
         def counted(*given: Any, **options: Any) -> Any:
@@ -49,8 +49,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             decoded += 1
             return generate(*given, **options)
 
-        said = {"pretrained": folder("dream"), "max_new_tokens": 8, "tokens_per_step": 4, **words}
-        model_args = ",".join(f"{name}={value}" for name, value in said.items())
+        said = {"pretrained": folder("dream"), "max_new_tokens": 8, "commit": "topn(4)", **words}
+        model_args = json.dumps(said) if as_json else ",".join(f"{name}={value}" for name, value in said.items())
         command = ["softdlm.lm_eval", "--tasks", "softdlm_gsm8k_dream", "--model_args", model_args, *FLAGS, *arguments]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(harness, "generate", counted)
@@ -71,11 +71,11 @@ def texts(output: Path) -> list[str]:
 def test_methods_never_share_answers_and_runs_resume(run: Run, tmp_path: Path) -> None:
     cache = ["--use_cache", str(tmp_path / "answers")]
     with pytest.raises(Interrupted):
-        run("--output_path", str(tmp_path / "none"), *cache, lam=0.3, stop=2)
-    assert run("--output_path", str(tmp_path / "resumed"), *cache, lam=0.3) == ITEMS - 2
-    assert run("--output_path", str(tmp_path / "other"), *cache, lam=0.7) == ITEMS
-    assert run("--output_path", str(tmp_path / "again"), *cache, lam=0.3) == 0
-    assert run("--output_path", str(tmp_path / "fresh"), lam=0.3) == ITEMS
+        run("--output_path", str(tmp_path / "none"), *cache, feedback="slerp", lam=0.3, stop=2)
+    assert run("--output_path", str(tmp_path / "resumed"), *cache, feedback="slerp", lam=0.3) == ITEMS - 2
+    assert run("--output_path", str(tmp_path / "other"), *cache, feedback="slerp", lam=0.7) == ITEMS
+    assert run("--output_path", str(tmp_path / "again"), *cache, feedback="slerp", lam=0.3) == 0
+    assert run("--output_path", str(tmp_path / "fresh"), feedback="slerp", lam=0.3) == ITEMS
     assert texts(tmp_path / "resumed") == texts(tmp_path / "again") == texts(tmp_path / "fresh")
     assert len(list(tmp_path.glob("answers-*_rank0.db"))) == 2
 
@@ -85,6 +85,14 @@ def test_errors_of_ours_are_one_line_and_exit_2(run: Run, tmp_path: Path, capsys
         run("--output_path", str(tmp_path), "--use_cache", str(tmp_path / "x"), metod="slerp")
     assert exit_.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("softdlm: unknown model_args metod")
+
+
+def test_rules_with_several_parameters_are_given_as_words_or_as_json(run: Run, tmp_path: Path) -> None:
+    cache = ["--use_cache", str(tmp_path / "answers")]
+    run("--output_path", str(tmp_path / "words"), feedback="slerp", k=2, lam=0.9)
+    run("--output_path", str(tmp_path / "json"), *cache, as_json=True, feedback="slerp(k=2, lam=0.9)")
+    assert run("--output_path", str(tmp_path / "again"), *cache, as_json=True, feedback="slerp(k=2, lam=0.9)") == 0
+    assert texts(tmp_path / "words") == texts(tmp_path / "json")
 
 
 def adapted(tmp_path: Path, file: str = "", **flags: Any) -> argparse.Namespace:
@@ -124,7 +132,7 @@ def test_a_configuration_file_is_heard(tmp_path: Path) -> None:
 
 def test_the_real_command_lists_and_runs(tmp_path: Path) -> None:
     """A process of its own, offline, with lm-eval's whole index."""
-    model_args = f"pretrained={folder('dream')},max_new_tokens=4,tokens_per_step=4"
+    model_args = f"pretrained={folder('dream')},max_new_tokens=4,feedback=slerp,k=2,lam=0.3,commit=topn(4)"
     flags = ["--apply_chat_template", "--log_samples", "--limit", "1", "--output_path", str(tmp_path)]
     tasks = ["--tasks", "softdlm_gsm8k_dream", "--model_args", model_args]
     done = subprocess.run(
@@ -137,7 +145,7 @@ def test_the_real_command_lists_and_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "|softdlm_gsm8k_dream|" in done.stdout
     (results,) = tmp_path.rglob("results_*.json")
-    assert json.loads(results.read_text())["config"]["softdlm"]["tokens_per_step"] == 4
+    assert json.loads(results.read_text())["config"]["softdlm"]["decoding"]["commit"] == "topn(4)"
     (samples,) = tmp_path.rglob("samples_*.jsonl")
     prompt = json.loads(samples.read_text())["arguments"]["gen_args_0"]["arg_0"]
     assert prompt.endswith("How many pens has she?\nA:<|im_end|>\n<|im_start|>assistant\n")

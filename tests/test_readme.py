@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs" / "results.md").read_text()
 DECODING = (ROOT / "docs" / "decoding.md").read_text()
-EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 HUB = "GSAI-ML/LLaDA-8B-Instruct"
 
 
@@ -61,15 +60,6 @@ def test_the_docs_list_every_field_that_a_user_may_set_or_read() -> None:
     for kind in (Decoding, Prediction, Embeddings, Context):
         for each in fields(kind):
             assert f"`{each.name}`" in DECODING, f"docs/decoding.md lacks {kind.__name__}.{each.name}"
-
-
-def test_an_evaluation_from_python_runs_as_the_docs_show() -> None:
-    (code,) = blocks("python", EVALUATION)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    vanilla, mine = done.stdout.splitlines()
-    assert "'vanilla'" in vanilla
-    assert "'mine k=1 lam=0.4'" in mine
 
 
 COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("softdlm ")]

@@ -251,8 +251,10 @@ def wait_of(rule: CommitRule) -> int:
 
 
 def rate_label(rule: CommitRule) -> str:
-    """How many tokens a pass commits, in a table's words: `4 a step`, `entropy bound 0.1`; else the rule's spelling."""
-    return str(rule) if type(rule).__str__ is not object.__str__ else spell(rule)
+    """How many tokens a pass commits, in a table's words: `4 a step`, `entropy bound 0.1`; else the rule's spelling
+    without its file.
+    """
+    return str(rule) if type(rule).__str__ is not object.__str__ else spell(rule).rpartition(".py:")[2]
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -11,7 +11,6 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from softdlm import parsing, registry
@@ -286,7 +285,7 @@ def _plain(value: Any) -> Any:
 
 def _without_folder(spelled: str) -> str:
     """`folder/rules.py:Mine(k=3)` as `rules.py:Mine(k=3)`: where the file lies changes no answer."""
-    return re.sub(r"^.+\.py:", lambda found: f"{Path(found.group()[:-1]).name}:", spelled)
+    return re.sub(r"[^(=]*[/\\](?=[^/\\]+\.py:)", "", spelled)
 
 
 def _token_ids(model: Denoiser, ids: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:

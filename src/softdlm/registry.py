@@ -25,6 +25,8 @@ STRENGTH = ("k", "lam")
 """Parameters that a spelling names even at their defaults: results are compared by them."""
 FILLED = (*STRENGTH, "rank")
 """Parameters that a Decoding may fill from elsewhere, where a spelling leaves them out."""
+FILE_MODULE = "softdlm_rules_"
+"""How the modules of rule files are named in `sys.modules`."""
 _FROM_FILE = re.compile(r"(?P<file>.+\.py):(?P<call>.+)", re.DOTALL)
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_][\w-]*)\s*(\((?P<arguments>.*)\))?\s*", re.DOTALL)
 
@@ -116,17 +118,35 @@ def title(rule: Any) -> str:
 
 
 def source_digest(rule: Any) -> str | None:
-    """A digest of the file that a user's rule is written in, so that an edit is a change; None for rules of softdlm."""
-    kind = rule if inspect.isfunction(rule) else type(rule)
-    if (kind.__module__ or "").startswith("softdlm."):
-        return None
-    if inspect.isfunction(rule) and rule.__closure__ is not None:
+    """A digest of the files that a user's rule and its inner rules are written in, so that an edit is a change.
+
+    None for rules of softdlm.
+    """
+    sources = tuple(_sources(rule))
+    return content_digest(*sources, length=20) if sources else None
+
+
+def _sources(rule: Any) -> Iterator[str]:
+    plain = inspect.isfunction(rule) and rule.__closure__ is None and rule.__name__ != "<lambda>"
+    if not plain and not dataclasses.is_dataclass(rule):
         raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
+    kind = rule if plain else type(rule)
+    if not (kind.__module__ or "").startswith("softdlm."):
+        yield _source(kind)
+    if plain and "<locals>" in rule.__qualname__:
+        yield f"{rule.__qualname__} {rule.__defaults__} {rule.__kwdefaults__}"
+    inner = [] if plain else [getattr(rule, each.name) for each in dataclasses.fields(rule)]
+    for each in filter(callable, inner):
+        yield from _sources(each)
+
+
+def _source(kind: Any) -> str:
+    """The text of the whole file, where there is one: a rule may call its neighbours."""
     if (content := getattr(sys.modules.get(kind.__module__), "SOURCE", None)) is not None:
-        return content_digest(content, length=20)
+        return content
     for place in (inspect.getmodule(kind), kind):
         try:
-            return content_digest(inspect.getsource(place), length=20)  # type: ignore[arg-type]
+            return inspect.getsource(place)  # type: ignore[arg-type]
         except (OSError, TypeError):
             continue
     raise UsageError(f"the source of {kind.__qualname__} cannot be read, so an edit would go unseen: save it in a file")
@@ -194,7 +214,7 @@ def _load(file: Path, name: str) -> Any:
         content = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the rule file {file} cannot be read: {error}") from error
-    key = f"softdlm_rules_{file.stem}_{content_digest(f'{file.resolve()}:{content}', length=20)}"
+    key = f"{FILE_MODULE}{file.stem}_{content_digest(f'{file.resolve()}:{content}', length=20)}"
     if key not in sys.modules:
         spec = spec_from_file_location(key, file)
         assert spec is not None
@@ -216,7 +236,7 @@ def _load(file: Path, name: str) -> Any:
 def _home(kind: Any) -> str:
     """Where `build` finds a user's rule again: its file, if it was loaded from one."""
     module = sys.modules.get(kind.__module__)
-    return f"{module.__file__}:" if module is not None and kind.__module__.startswith("softdlm_rules_") else ""
+    return f"{module.__file__}:" if module is not None and kind.__module__.startswith(FILE_MODULE) else ""
 
 
 def _shown(rule: Any, full: bool) -> list[tuple[int, dataclasses.Field[Any]]]:
@@ -250,7 +270,10 @@ def _parameter(field: dataclasses.Field[Any]) -> str:
 
 
 def _literal(value: Any) -> str:
-    return spell(value) if callable(value) else repr(value)
+    """A parameter's value; 1.0 and 1 are the same setting and have one spelling."""
+    if callable(value):
+        return spell(value)
+    return repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)
 
 
 def _example(kind: Kind) -> str:

@@ -7,35 +7,52 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from softdlm.evaluate.cell import SINGLE, Cell, Decoding, ModelSpec, Rate, TaskSpec, protocol, short_digest
+from softdlm.commit import CommitRule
+from softdlm.decoding import Decoding
+from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec, protocol
 from softdlm.evaluate.executors import Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
-from softdlm.feedback import FeedbackRule, Mask
-from softdlm.methods import commit_rule
+from softdlm.feedback import FeedbackRule
+from softdlm.records.canonical import digest
 from softdlm.records.journal import Journal, Sample
+from softdlm.registry import title
 
 MODEL = ModelSpec("tiny", "cpu", "float32")
+RULES = """
+from dataclasses import dataclass
+
+import softdlm
 
 
-def cell(method: str = "vanilla", feedback: FeedbackRule = Mask(), rate: Rate = SINGLE, **settings: Any) -> Cell:
-    value: Any = int(rate.value) if rate.name == "tokens_per_step" else rate.value
-    decoding = Decoding(
-        method=method,
-        feedback=feedback,
-        rate=rate,
-        commit=commit_rule(**{rate.name: value}),
-        max_new_tokens=8,
-        **settings,
-    )
+@dataclass(frozen=True)
+class Mine:
+    k: int = 3
+
+    def __call__(self, prediction, embeddings, context):
+        return half(softdlm.Slerp(self.k, 1.0)(prediction, embeddings, context)) + half(embeddings.mask)
+
+
+def half(rows):
+    return rows / 2
+
+
+def leftmost(prediction, open, context):
+    return open & (open.cumsum(1) <= 2)
+"""
+"""A user's file with a feedback rule and a commit rule."""
+
+
+def cell(feedback: str | FeedbackRule = "vanilla", commit: str | CommitRule = "topn(1)", **fields: Any) -> Cell:
+    decoding = Decoding.of(feedback=feedback, commit=commit, max_new_tokens=8, **fields).settled()
     return Cell(MODEL, TaskSpec("mini-math"), decoding)
 
 
 def planned(one: Cell, items: Sequence[str] = ("a", "b", "c")) -> Planned:
     whole = protocol(
-        one, {"digest": "w"}, {"name": "mini-math", "count": len(items), "items": short_digest(list(items))}
+        one, {"digest": "w"}, {"name": "mini-math", "count": len(items), "items": digest(list(items))}
     )
-    return Planned(short_digest(whole), one, whole, tuple(items))
+    return Planned(digest(whole), one, whole, tuple(items))
 
 
 def plan(*cells: Cell, items: Sequence[str] = ("a", "b", "c")) -> Plan:
@@ -69,15 +86,16 @@ class Scripted:
     wrong: tuple[str, ...] = ()
     stop_after: int | None = None
     broken: tuple[str, ...] = ()
-    """Methods that fail at their second item."""
+    """Feedback rules, by name, that fail at their second item."""
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     def run(self, works: Iterable[Work]) -> Iterator[tuple[str, Sample | Failure]]:
         answered = 0
         for work in works:
-            self.asked.append((work.cell.decoding.method, work.items))
+            method = title(work.cell.decoding.feedback)
+            self.asked.append((method, work.items))
             for place, item in enumerate(reversed(work.items)):
-                if work.cell.decoding.method in self.broken and place == 1:
+                if method in self.broken and place == 1:
                     yield work.key, Failure("it broke")
                     break
                 if answered == self.stop_after:

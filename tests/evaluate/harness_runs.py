@@ -17,7 +17,9 @@ PAPER = {
 }
 UNJAILED = {"allow_unsandboxed": True}
 """The programs of these tests are our own, or a random network's."""
-WORDS: dict[str, Any] = {"method": "slerp", "k": "2", "tokens_per_step": 4, "max_new_tokens": 8, "device": "cpu"}
+WORDS: dict[str, Any] = {
+    "feedback": "slerp", "k": "2", "lam": 0.3, "commit": "topn(4)", "max_new_tokens": 8, "device": "cpu",
+}  # fmt: skip
 
 
 @cache

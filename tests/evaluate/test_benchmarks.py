@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import softdlm
-from softdlm import TokenizerError, UsageError
+from softdlm import Decoding, TokenizerError, UsageError
 from softdlm.errors import SandboxError
 from softdlm.evaluate import paper
 from softdlm.evaluate.benchmarks import Benchmark, benchmark_names, load_benchmark
@@ -17,7 +17,7 @@ from tests.evaluate.harness_runs import UNJAILED, folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
 GOLDEN = DATA / "prompts"
-# protocol.md's rows: shots, new tokens, EOS
+# the paper's settings: shots, new tokens, EOS
 PAPER = {
     "gsm8k": (5, 512, "last"),
     "math500": (4, 512, "last"),
@@ -30,7 +30,7 @@ PAPER = {
 }
 # not those that draw other items as shots
 WITH_GOLDEN = (*PAPER, "gsm8k-turns", "math500-turns", "math500-boxed-dream", "mbpp-turns", "mbpp-begin")
-SAMPLED = {"temperature": 0.1, "top_p": 0.9, "ranking": "entropy", "schedule": "eps"}
+SAMPLED = {"temperature": 0.1, "top_p": 0.9, "rank": "entropy"}
 
 
 def model_for(name: str) -> Any:
@@ -86,14 +86,15 @@ def test_the_recipe_and_the_task_files_say_the_same(family: str, name: str) -> N
         setting.max_new_tokens,
         setting.eos,
     )
-    assert (ours.decoding.get("temperature", 0.0), ours.decoding.get("top_p")) == (setting.temperature, setting.top_p)
+    said = {name: getattr(setting, name) for name in SAMPLED if getattr(setting, name) is not None}
+    assert ours.decoding == said == (SAMPLED if family == "Dream" else {})
 
 
 def test_the_paper_recipe_plans_dreams_own_prompts() -> None:
     specs = (ModelSpec.of(folder("dream"), device="cpu"), ModelSpec.of(folder("llada"), device="cpu"))
     tasks = (TaskSpec("gsm8k", data_dir=str(BENCHMARKS)),)
     for recipe, wanted in (("paper", {"gsm8k-dream", "gsm8k"}), (None, {"gsm8k"})):
-        planned = plan(Grid(specs, tasks, ("slerp",), recipe=recipe, single=False)).cells  # type: ignore[arg-type]
+        planned = plan(Grid(specs, tasks, (Decoding(feedback="slerp"),), recipe=recipe, single=False)).cells
         assert {each.cell.task.name for each in planned} == wanted
 
 

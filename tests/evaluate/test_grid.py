@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 import softdlm
+from softdlm import Decoding
 from softdlm.errors import CheckpointError, PromptError, UsageError
-from softdlm.evaluate.cell import SINGLE, ModelSpec, Rate, TaskSpec
-from softdlm.evaluate.grid import Grid, plan
+from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
+from softdlm.evaluate.grid import Grid, Planned, plan, sweep
 from softdlm.models.load import read_config
 from tests.conftest import FAMILIES
+from tests.evaluate.cells import RULES
 from tests.tokenizers import checkpoint
 
-RATES = tuple(Rate("tokens_per_step", n) for n in (2, 4, 8))
+METHODS = ("vanilla", "euclidean", "slerp")
+RATES = ("topn(2)", "topn(4)", "topn(8)")
 
 
 @pytest.fixture(scope="module")
@@ -32,47 +35,66 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelSpec]:
 
 @pytest.fixture
 def grid(models: dict[str, ModelSpec]) -> Grid:
-    return Grid((models["llada"],), (TaskSpec("mini-math", limit=2),), rates=RATES)
+    return Grid((models["llada"],), (TaskSpec("mini-math", limit=2),), sweep(Decoding(), METHODS, RATES))
+
+
+def cells(grid: Grid) -> list[Cell]:
+    return [each.cell for each in plan(grid).cells]
+
+
+def methods(grid: Grid) -> list[str]:
+    return [each.labels["method"] for each in cells(grid)]
 
 
 def test_every_combination_is_a_cell_of_its_own(models: dict[str, ModelSpec]) -> None:
     tasks = tuple(TaskSpec(name, limit=2) for name in ("mini-math", "mini-code", "either-or"))
-    found = plan(Grid(tuple(models.values()), tasks, rates=RATES))
+    found = plan(Grid(tuple(models.values()), tasks, sweep(Decoding(), METHODS, RATES)))
     assert found.failures == ()
     assert len({each.key for each in found.cells}) == len(found.cells) == 3 * 3 * (3 * 3 + 1)
     assert {len(each.items) for each in found.cells} == {2}
 
 
 def test_vanilla_has_no_strength_and_comes_once(grid: Grid) -> None:
-    swept = replace(grid, methods=("vanilla", "slerp"), rates=(SINGLE,), ks=(2, 3), lams=(0.1, 0.3))
-    labels = [each.cell.decoding.label for each in plan(swept).cells]
-    assert labels == ["vanilla", *(f"slerp k={k} lam={lam}" for k in (2, 3) for lam in (0.1, 0.3))]
+    swept = sweep(Decoding(), ("vanilla", "slerp"), ("topn(1)",), (2, 3), (0.1, 0.3))
+    found = methods(replace(grid, decodings=swept))
+    assert found == ["vanilla", *(f"slerp k={k} lam={lam}" for k in (2, 3) for lam in (0.1, 0.3))]
+
+
+def test_a_rule_with_a_strength_of_its_own_keeps_it_in_a_sweep(grid: Grid) -> None:
+    swept = sweep(Decoding(), ("slerp(k=1, lam=0.9)", softdlm.Euclidean(2, 0.7), "slerp"), ("topn(1)",), (4,), (0.1,))
+    found = methods(replace(grid, decodings=swept, single=False))
+    assert found == ["slerp k=1 lam=0.9", "euclidean k=2 lam=0.7", "slerp k=4 lam=0.1"]
 
 
 def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
-    one = replace(grid, methods=("slerp",), rates=RATES[:1], block_length=4, rank="margin", cache="dual", refresh=3)
-    single, slerp = plan(one).cells
-    assert (single.cell.decoding.method, single.cell.decoding.rate) == ("vanilla", SINGLE)
-    assert single.cell.decoding.commit == softdlm.TopN(1, "margin")
-    assert single.protocol["decoding"] == slerp.protocol["decoding"]
-    assert (slerp.protocol["decoding"]["cache"], slerp.protocol["decoding"]["refresh"]) == ("dual", 3)
-    renewed = plan(replace(one, refresh=None, renew=2)).cells
-    assert [each.protocol["decoding"]["renew"] for each in renewed] == [2, 2]
+    slerp = Decoding.of(feedback="slerp", tokens_per_step=2, block_length=4, rank="margin", cache="dual", refresh=3)
+    one = replace(grid, decodings=(slerp,))
+    single, other = plan(one).cells
+    assert single.cell.decoding.rules == (softdlm.TopN(1, "margin"), softdlm.Mask())
+    rules = {"commit": "topn(1, rank='margin')", "feedback": "vanilla"}
+    assert single.protocol["decoding"] == {**other.protocol["decoding"], **rules}
+    assert other.protocol["decoding"]["cache"] == "dual(refresh=3)"
     assert len(plan(replace(one, single=False)).cells) == 1
 
 
-def test_the_models_own_strength_unless_another_is_given(grid: Grid, tmp_path: Path) -> None:
+def test_the_models_own_settings_unless_others_are_given(grid: Grid, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "llada")
-    (folder / "config.json").write_text(json.dumps(read_config(folder) | {"soft_tokens": {"k": 2, "lam": 0.5}}))
-    mine = replace(grid, models=(ModelSpec.of(str(folder), device="cpu"),), methods=("slerp",), single=False)
+    own = {"feedback": "slerp", "k": 2, "lam": 0.5, "commit": "topn(4)"}
+    (folder / "config.json").write_text(json.dumps(read_config(folder) | {"decoding": own}))
+    mine = replace(grid, models=(ModelSpec.of(str(folder), device="cpu"),), single=False)
     for recipe in (None, "paper"):
-        assert {each.cell.decoding.label for each in plan(replace(mine, recipe=recipe)).cells} == {"slerp k=2 lam=0.5"}
-    assert {each.cell.decoding.label for each in plan(replace(mine, lams=(0.1,))).cells} == {"slerp k=2 lam=0.1"}
-
-
-def test_rules_of_ones_own_stand_beside_the_named_ones(grid: Grid) -> None:
-    mine = replace(grid, methods=("vanilla", ("mine", softdlm.Slerp(k=1, lam=0.9))), rates=RATES[:1])
-    assert [each.cell.decoding.label for each in plan(mine).cells][1:] == ["vanilla", "mine k=1 lam=0.9"]
+        (found,) = cells(replace(mine, decodings=(Decoding(),), recipe=recipe))
+        assert found.decoding.rules == (softdlm.TopN(4), softdlm.Slerp(2, 0.5))
+    for fields, wanted in (
+        ({"feedback": "euclidean"}, "euclidean k=2 lam=0.5"),
+        ({"feedback": "slerp(lam=0.1)"}, "slerp k=2 lam=0.1"),
+        ({"lam": 0.1}, "slerp k=2 lam=0.1"),
+        ({"feedback": softdlm.Slerp()}, "slerp k=3 lam=0.3"),
+    ):
+        assert methods(replace(mine, decodings=(Decoding(**fields),))) == [wanted]
+    (task,) = mine.tasks
+    (found,) = cells(replace(mine, decodings=(Decoding(),)))
+    assert found.decoding.max_new_tokens == softdlm.tasks.load_task(task.name).max_new_tokens, "the task's length"
 
 
 def test_the_recipe_chooses_by_family_and_benchmark(
@@ -88,16 +110,25 @@ def test_the_recipe_chooses_by_family_and_benchmark(
     )
     monkeypatch.setitem(sys.modules, "softdlm.evaluate.benchmarks", fake)
     both = (models["llada"], models["dream"])
-    asked = Grid(both, (TaskSpec("humaneval"),), methods=("slerp",), rates=RATES[:1], single=False)
-    plain = [each.cell.decoding for each in plan(asked).cells]
-    assert [(each.label, each.max_new_tokens, each.eos) for each in plain] == [("slerp k=3 lam=0.3", 7, "allow")] * 2
-    llada, dream = (each.cell.decoding for each in plan(replace(asked, recipe="paper")).cells)
-    assert (llada.label, llada.max_new_tokens, llada.eos) == ("slerp k=3 lam=0.3", 512, "forbid-first")
-    assert (dream.label, dream.max_new_tokens, dream.eos) == ("slerp k=2 lam=0.3", 768, "allow")
-    assert (dream.temperature, dream.top_p, dream.commit) == (0.1, 0.9, softdlm.Steps(384, "eps", rank="entropy"))
-    told = replace(asked, models=both[:1], recipe="paper", ks=(4,), lams=(0.5,), eos="last", max_new_tokens=9)
-    (own,) = (each.cell.decoding for each in plan(told).cells)
-    assert (own.label, own.max_new_tokens, own.eos) == ("slerp k=4 lam=0.5", 9, "last")
+    two = sweep(Decoding(), ("slerp",), RATES[:1])
+    asked = Grid(both, (TaskSpec("humaneval"),), two, single=False)
+    for each in cells(asked):
+        assert (each.labels["method"], each.decoding.max_new_tokens, each.decoding.eos) == (
+            "slerp k=3 lam=0.3", 7, "allow",
+        )  # fmt: skip
+    llada, dream = (each.decoding for each in cells(replace(asked, recipe="paper")))
+    assert llada.rules == (softdlm.TopN(2), softdlm.Slerp(3, 0.3))
+    assert (llada.max_new_tokens, llada.eos, llada.temperature) == (512, "forbid-first", 0.0)
+    assert dream.rules == (softdlm.TopN(2, "entropy"), softdlm.Slerp(2, 0.3))
+    assert (dream.max_new_tokens, dream.eos, dream.temperature, dream.top_p) == (768, "allow", 0.1, 0.9)
+    (unsaid,) = cells(replace(asked, models=both[1:], recipe="paper", decodings=(Decoding(),)))
+    assert unsaid.decoding.commit == softdlm.TopN(1, "entropy")
+    greedy = replace(asked, models=both[1:], recipe="paper", reading="dream-greedy")
+    (found,) = (each.decoding for each in cells(greedy))
+    assert (found.commit, found.temperature, found.top_p) == (softdlm.TopN(2), 0.0, None)
+    given = sweep(Decoding(eos="last", max_new_tokens=9), ("slerp",), RATES[:1], (4,), (0.5,))
+    (found,) = (each.decoding for each in cells(replace(asked, models=both[:1], recipe="paper", decodings=given)))
+    assert (found.feedback, found.max_new_tokens, found.eos) == (softdlm.Slerp(4, 0.5), 9, "last")
 
 
 def test_a_missing_model_does_not_cost_the_others(grid: Grid) -> None:
@@ -112,30 +143,59 @@ def test_a_missing_model_does_not_cost_the_others(grid: Grid) -> None:
 
 def test_a_prompt_that_does_not_fit_is_said_at_the_start(grid: Grid) -> None:
     with pytest.raises(PromptError, match=r"mini-math on .* may take 4090 more, the model's context is 4096"):
-        plan(replace(grid, max_new_tokens=4090))
+        plan(replace(grid, decodings=(Decoding(max_new_tokens=4090),)))
+
+
+def test_a_rule_from_a_file_makes_cells_and_an_edited_file_makes_others(grid: Grid, tmp_path: Path) -> None:
+    file = tmp_path / "rules.py"
+    file.write_text(RULES)
+    mine = sweep(Decoding(), ("vanilla", f"{file}:Mine(k=2)"), (f"{file}:leftmost",))
+
+    def planned() -> list[Planned]:
+        return list(plan(replace(grid, decodings=mine, single=False)).cells)
+
+    vanilla, own = before = planned()
+    assert own.cell.labels["method"] == "Mine k=2"
+    assert own.protocol["decoding"]["feedback"] == "rules.py:Mine(k=2)"
+    assert own.protocol["decoding"]["commit"] == vanilla.protocol["decoding"]["commit"] == "rules.py:leftmost"
+    assert {"commit_source", "feedback_source"} <= own.protocol["decoding"].keys()
+    assert "feedback_source" not in vanilla.protocol["decoding"]
+    assert planned() == before
+    file.write_text(RULES.replace("<= 2", "<= 3"))
+    mine = sweep(Decoding(), ("vanilla", f"{file}:Mine(k=2)"), (f"{file}:leftmost",))
+    assert not {each.key for each in planned()} & {each.key for each in before}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"feedback": ("slurp",)}, "unknown feedback rule 'slurp'"),
+        ({"lams": (0.3, 2.0)}, r"lam must lie in \[0, 1\], not 2.0"),
+        ({"ks": (0,)}, "k must be at least 1, not 0"),
+        ({"commits": ("topn(0)",)}, "n must be at least 1, not 0"),
+        ({"commits": ("threshold(-1)",)}, "tau must be at least 0, not -1"),
+        ({"commits": ()}, "no decodings: give at least one"),
+    ],
+)
+def test_bad_values_of_a_sweep_are_refused(grid: Grid, fields: dict[str, Any], message: str) -> None:
+    words: dict[str, Any] = {"feedback": METHODS, "commits": RATES, **fields}
+    with pytest.raises(UsageError, match=message):
+        replace(grid, decodings=sweep(Decoding(), **words))
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"methods": ("slurp",)}, "unknown method 'slurp'"),
-        ({"lams": (0.3, 2.0)}, r"lam must lie in \[0, 1\], not 2.0"),
-        ({"ks": (0,)}, "k must be at least 1, not 0"),
-        ({"rates": (Rate("tokens_per_step", 0),)}, "n must be at least 1, not 0"),
-        ({"rates": (Rate("threshold", -1),)}, "tau must be at least 0, not -1"),
-        ({"rates": ()}, "no rates"),
-        ({"rates": (Rate("factor", 1.0),), "rank": "entropy"}, "the factor rule ranks by confidence, not by entropy"),
-        ({"rank": "surely"}, "rank must be one of"),
-        ({"eos": "never"}, "eos must be one of"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, not 0"),
-        ({"block_length": -1}, "block_length must be at least 1"),
-        ({"temperature": -0.1}, "temperature must be at least 0"),
+        ({"decodings": (Decoding(feedback="vanilla", k=3),)}, "k 3 has no effect on the feedback rule vanilla"),
+        ({"decodings": (Decoding(commit="factor(1.0)", rank="entropy"),)}, "rank entropy has no effect"),
         ({"recipe": "pasta"}, "unknown recipe 'pasta'"),
         ({"reading": "dream-dllm"}, "with the recipe paper"),
+        ({"reading": "fast", "recipe": "paper"}, "reading 'fast': one of dream-dllm, dream-greedy"),
     ],
 )
-def test_bad_values_are_said_before_anything_is_run(grid: Grid, change: dict[str, Any], message: str) -> None:
+def test_bad_values_are_refused_before_anything_is_run(grid: Grid, change: dict[str, Any], message: str) -> None:
     make: Callable[..., Any] = replace
     with pytest.raises(UsageError, match=message):
         make(grid, **change)

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 import softdlm
-from softdlm import PromptError, Slerp, Steps, TopN, UsageError
+from softdlm import EntropyBound, PromptError, Slerp, TopN, UsageError
 from softdlm.evaluate.benchmarks import load_benchmark
-from softdlm.evaluate.cell import eos_options
 from tests.conftest import BENCHMARKS, DATA
 from tests.evaluate.harness_runs import MODELS, UNJAILED, adapter, benchmarks, evaluate, folder, paper_run
 
@@ -48,9 +47,9 @@ def test_all_four_benchmarks_run_end_to_end(model: str) -> None:
 
 def direct(loaded: Any, model: str, name: str, item: Any, said: dict[str, Any]) -> str:
     """The same answer without the harness, in the words of protocol and paper."""
-    options: dict[str, Any] = {"commit": TopN(4), **eos_options(POLICY.get(name, "allow"), loaded.eos_ids)}  # type: ignore[arg-type]
+    options: dict[str, Any] = {"commit": TopN(4), "eos": POLICY.get(name, "allow")}
     if model == "dream":
-        options |= {"commit": Steps(2, "eps", rank="entropy"), "temperature": 0.1, "top_p": 0.9}
+        options |= {"commit": TopN(4, "entropy"), "temperature": 0.1, "top_p": 0.9}
     answer = softdlm.generate(
         loaded,
         [item.prompt],
@@ -81,9 +80,21 @@ def test_a_model_that_answers_with_the_references_gets_full_marks(family: str, m
 
 def test_results_record_the_whole_protocol() -> None:
     config = paper_run("llada")["config"]["softdlm"]
-    assert config["method"] == "slerp"
-    assert config["lam"] == 0.3
-    assert {"weights", "code", "torch", "dtype", "seed", "eos"} <= config.keys()
+    assert config["decoding"] == {"commit": "topn(4)", "feedback": "slerp", "k": 2, "lam": 0.3, "max_new_tokens": 8}
+    assert {"weights", "code", "torch", "dtype", "mc_samples"} <= config.keys()
+
+
+def test_the_checkpoints_own_settings_count_where_model_args_leave_them_out() -> None:
+    from softdlm.evaluate.harness import SoftDLM
+
+    lm = SoftDLM(pretrained="builtin", device="cpu")
+    (asked,) = lm._requests([request("Ava has 3 apples and buys 4 more. How many has she?")])
+    assert asked.decoding.feedback == Slerp(3, 0.5)
+    assert asked.decoding.max_new_tokens == 64
+    lm = SoftDLM(pretrained="builtin", device="cpu", tokens_per_step=8)
+    prompt = lm.apply_chat_template([{"role": "user", "content": "What is 17 + 25?"}])
+    alone = softdlm.generate(lm.model, "What is 17 + 25?", feedback=Slerp(3, 0.5), commit=TopN(8), max_new_tokens=64)
+    assert lm.generate_until([request(prompt)]) == [alone.text]
 
 
 def test_few_shot_prompts_do_not_fit_the_built_in_model() -> None:
@@ -196,17 +207,20 @@ def test_model_args_may_be_a_string_and_go_before_flags() -> None:
     from lm_eval.api.registry import get_model
 
     made: Any = get_model("softdlm").create_from_arg_string(
-        f"pretrained={folder('llada')},lam=0.1,eos_ids=[181;190],batch_size=2", {"batch_size": 9, "device": "cpu"}
+        f"pretrained={folder('llada')},feedback=slerp,k=2,lam=0.1,commit=entropy(0.1),eos_ids=[181;190],batch_size=2",
+        {"batch_size": 9, "device": "cpu"},
     )
-    assert (made.settings.lam, made.settings.batch_size, made.model.eos_ids) == (0.1, 2, (181, 190))
+    assert (made.settings.batch_size, made.model.eos_ids) == (2, (181, 190))
+    (asked,) = made._requests([request("the cat")])
+    assert asked.decoding.rules == (EntropyBound(0.1), Slerp(2, 0.1))
 
 
 def test_a_cache_of_other_settings_is_refused(tmp_path: Path) -> None:
     cache: dict[str, Any] = {"use_cache": str(tmp_path / "answers")}
     first = evaluate(adapter("llada"), ("gsm8k",), **cache)
     assert evaluate(adapter("llada"), ("gsm8k",), **cache)["samples"] == first["samples"]
-    with pytest.raises(UsageError, match="holds answers made with other lam, method: use another prefix"):
-        evaluate(adapter("llada", lam=0.1, method="euclidean"), ("gsm8k",), **cache)
+    with pytest.raises(UsageError, match="holds answers made with other feedback, lam: use another prefix"):
+        evaluate(adapter("llada", lam=0.1, feedback="euclidean"), ("gsm8k",), **cache)
 
 
 def test_a_cache_begun_by_another_model_is_refused(tmp_path: Path) -> None:

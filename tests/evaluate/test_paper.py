@@ -2,10 +2,9 @@
 
 import pytest
 
-from softdlm import Steps, TopN, UsageError
+from softdlm import Decoding, Slerp, TopN, UsageError
 from softdlm.evaluate import paper
-from softdlm.evaluate.cell import Rate
-from softdlm.models.denoiser import Strength
+from softdlm.models.denoiser import OwnSettings
 
 APPENDIX_A = [
     ("llada", "gsm8k", 2, 0.3, 5, 512, "last"),
@@ -27,18 +26,19 @@ def test_settings(family: str, task: str, k: int, lam: float, shots: int, length
 
 
 def test_the_built_in_tasks_keep_their_own_lengths_and_take_the_models_strength() -> None:
-    assert paper.setting("llada", "mini-math") == paper.Setting(k=3, lam=0.3)
-    assert paper.setting("llada", "mini-math", own=Strength(4, 0.6)) == paper.Setting(k=4, lam=0.6)
-    assert paper.setting("llada", "gsm8k", own=Strength(4, 0.6)) == paper.setting("llada", "gsm8k")
+    assert paper.setting("llada", "mini-math") == paper.Setting()
+    own = OwnSettings(k=4, lam=0.6)
+    soft = Decoding(feedback="slerp")
+    assert soft.settled(paper.setting("llada", "mini-math").fields, own).feedback == Slerp(4, 0.6)
+    assert soft.settled(paper.setting("llada", "gsm8k").fields, own).feedback == Slerp(2, 0.3)
 
 
 def test_dreams_readings() -> None:
-    four = Rate("tokens_per_step", 4)
-    dllm = paper.setting("Dream", "gsm8k")
-    assert (dllm.reading, dllm.temperature, dllm.top_p) == ("dream-dllm", 0.1, 0.9)
-    assert paper.commit(four, None, dllm.reading, 256) == Steps(64, schedule="eps", rank="entropy")
-    greedy = paper.setting("Dream", "gsm8k", "dream-greedy")
-    assert (greedy.temperature, greedy.top_p) == (0.0, None)
-    assert paper.commit(four, None, greedy.reading, 256) == TopN(4, "confidence")
-    with pytest.raises(UsageError, match="'dream-dllm' is Dream's, not of the family llada"):
+    four = Decoding(commit="topn(4)")
+    sampled = four.settled(paper.setting("Dream", "gsm8k").fields)
+    assert (sampled.commit, sampled.temperature, sampled.top_p) == (TopN(4, "entropy"), 0.1, 0.9)
+    assert paper.setting("Dream", "gsm8k", "dream-dllm") == paper.setting("Dream", "gsm8k")
+    greedy = four.settled(paper.setting("Dream", "gsm8k", "dream-greedy").fields)
+    assert (greedy.commit, greedy.temperature, greedy.top_p) == (TopN(4), 0.0, None)
+    with pytest.raises(UsageError, match="'dream-dllm' is for Dream, not for the family llada"):
         paper.setting("llada", "gsm8k", "dream-dllm")

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from softdlm import Decoding
 from softdlm.cli.evaluate import find_executor
 from softdlm.errors import ClusterError, UsageError
-from softdlm.evaluate.cell import ModelSpec, Rate, TaskSpec
+from softdlm.evaluate.cell import ModelSpec, TaskSpec
 from softdlm.evaluate.executors import Failure, LocalExecutor, Work
-from softdlm.evaluate.grid import Grid, Plan
+from softdlm.evaluate.grid import Grid, Plan, sweep
 from softdlm.evaluate.grid import plan as plan_grid
 from softdlm.evaluate.run import Progress, run
 from softdlm.records.journal import SAMPLES, SUMMARY, Sample, read_samples
-from tests.evaluate.cells import cell, sample
+from tests.evaluate.cells import RULES, cell, sample
 from tests.tokenizers import checkpoint
 
 ray: Any = pytest.importorskip("ray", reason="pip install 'softdlm[ray]'")
@@ -45,16 +46,19 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """Two cells that draw, and between them one whose model is gone."""
+    """Three cells that draw, one of them with rules from a user's file; and among them one whose model is gone."""
     folder = checkpoint(tmp_path_factory.mktemp("ray") / "llada", "llada")
+    rules = folder.parent / "rules.py"
+    rules.write_text(RULES)
     model = ModelSpec.of(str(folder), device="cpu")
-    grid = Grid(
-        (model,), (TaskSpec("mini-math", limit=ITEMS),), ("vanilla", "slerp"), (Rate("tokens_per_step", 1),),
-        max_new_tokens=32, temperature=1.0, single=False,
-    )  # fmt: skip
-    first, second = plan_grid(grid).cells
+    drawn = Decoding(max_new_tokens=32, temperature=1.0)
+    made = (
+        *sweep(drawn, ("vanilla", "slerp"), ("topn(1)",)),
+        *sweep(drawn, (f"{rules}:Mine(k=2)",), (f"{rules}:leftmost",)),
+    )
+    first, *rest = plan_grid(Grid((model,), (TaskSpec("mini-math", limit=ITEMS),), made, single=False)).cells
     gone = replace(first, key="gone", cell=replace(first.cell, model=replace(model, name="/no/where")))
-    return Plan((first, gone, second), ())
+    return Plan((first, gone, *rest), ())
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +111,12 @@ def test_three_workers_give_the_samples_of_one_process(
 
     failures = run(chosen, tmp_path, RayExecutor(batch_size=3), count)
     assert answers(tmp_path) == local
-    assert len(local) == 3
-    assert [len(found) for key, found in local.items() if key != "gone"] == [ITEMS, ITEMS]
+    assert len(local) == 4
+    assert [len(found) for key, found in local.items() if key != "gone"] == [ITEMS] * 3
     assert most == 3
     assert list(failures) == ["gone"]
     assert "no such folder" in failures["gone"].reason
-    assert [(tmp_path / each.key / SUMMARY).exists() for each in chosen.cells] == [True, False, True]
+    assert [(tmp_path / each.key / SUMMARY).exists() for each in chosen.cells] == [True, False, True, True]
     wait_for_no_actors()
 
 

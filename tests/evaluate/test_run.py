@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import softdlm
+from softdlm import Decoding
 from softdlm.errors import ResultsError
-from softdlm.evaluate.cell import Cell, ModelSpec, Rate, TaskSpec
+from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
 from softdlm.evaluate.grid import plan as plan_grid
@@ -20,7 +21,7 @@ from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample,
 from tests.evaluate.cells import Scripted, cell, plan
 from tests.tokenizers import checkpoint
 
-VANILLA, SLERP = cell(), cell("slerp", softdlm.Slerp(), Rate("tokens_per_step", 4))
+VANILLA, SLERP = cell(), cell("slerp", "topn(4)")
 
 
 def samples(out: Path) -> dict[str, dict[str, Sample]]:
@@ -141,12 +142,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
     return ModelSpec.of(str(checkpoint(tmp_path_factory.mktemp("run") / "llada", "llada")), device="cpu")
 
 
-def decode(out: Path, tiny: ModelSpec, batch_size: int, limit: int = 5, **settings: Any) -> dict[str, Any]:
-    grid = Grid(
-        (tiny,), (TaskSpec("mini-math", limit=limit),), ("slerp",), (Rate("tokens_per_step", 4),), max_new_tokens=16,
-        single=False, **settings,
-    )  # fmt: skip
-    chosen = plan_grid(grid)
+def decode(out: Path, tiny: ModelSpec, batch_size: int, limit: int = 5, **fields: Any) -> dict[str, Any]:
+    decoding = Decoding.of(feedback="slerp", tokens_per_step=4, max_new_tokens=16, **fields)
+    chosen = plan_grid(Grid((tiny,), (TaskSpec("mini-math", limit=limit),), (decoding,), single=False))
     assert run(chosen, out, LocalExecutor(batch_size)) == {}
     (found,) = answers(out).values()
     return {item: each.text for item, each in found.items()}
@@ -173,7 +171,7 @@ def test_draws_depend_on_the_seed_and_the_item_only(tmp_path: Path, tiny: ModelS
 
 def test_the_built_in_model_gives_the_same_in_any_batch(tmp_path: Path) -> None:
     spec = ModelSpec.of("builtin", device="cpu")
-    grid = Grid((spec,), (TaskSpec("mini-math", limit=6),), ("slerp",), (Rate("tokens_per_step", 8),), single=False)
+    grid = Grid((spec,), (TaskSpec("mini-math", limit=6),), (Decoding.of(tokens_per_step=8),), single=False)
     for size in (1, 32):
         run(plan_grid(grid), tmp_path / str(size), LocalExecutor(size))
     assert answers(tmp_path / "1") == answers(tmp_path / "32")
@@ -207,7 +205,7 @@ def test_seconds_are_shares_of_the_time_spent_by_forwards(tiny: ModelSpec) -> No
 
 
 def test_a_model_that_fails_to_load_costs_its_cells_only(tmp_path: Path, tiny: ModelSpec) -> None:
-    good = plan_grid(Grid((tiny,), (TaskSpec("either-or", limit=2),), ("vanilla",)))
+    good = plan_grid(Grid((tiny,), (TaskSpec("either-or", limit=2),), (Decoding(commit="topn(4)"),)))
     bad_cell: Cell = replace(good.cells[0].cell, model=replace(tiny, name="/no/where"))
     bad = replace(good.cells[0], key="bad", cell=bad_cell)
     failures = run(replace(good, cells=(bad, *good.cells)), tmp_path, LocalExecutor())

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-import softdlm
-from softdlm.errors import UsageError
-from softdlm.evaluate.cell import SINGLE, Rate
+from softdlm.errors import ResultsError, UsageError
 from softdlm.evaluate.metrics import mcnemar
 from softdlm.evaluate.summary import Result, find_cells, rows, summarise, tables, words
-from tests.evaluate.cells import cell, sample, write_cell
+from tests.evaluate.cells import RULES, cell, sample, write_cell
 
-FOUR = Rate("tokens_per_step", 4)
+FOUR = "topn(4)"
 ITEMS = [f"i{number:02}" for number in range(12)]
 
 
@@ -26,9 +24,9 @@ def read(root: Path) -> list[Result]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_cell(tmp_path, cell(rate=SINGLE), verdicts(8), forwards=8, tokens=6, seconds=2.0)
-    write_cell(tmp_path, cell(rate=FOUR), verdicts(3), forwards=2)
-    write_cell(tmp_path, cell("slerp", softdlm.Slerp(), FOUR), verdicts(9, start=2), forwards=2, tokens=5)
+    write_cell(tmp_path, cell(), verdicts(8), forwards=8, tokens=6, seconds=2.0)
+    write_cell(tmp_path, cell(commit=FOUR), verdicts(3), forwards=2)
+    write_cell(tmp_path, cell("slerp", FOUR), verdicts(9, start=2), forwards=2, tokens=5)
     return tmp_path
 
 
@@ -46,7 +44,7 @@ def test_rows_by_hand(root: Path) -> None:
 
 def test_recovery_is_of_vanillas_single_tokens_for_every_method(root: Path) -> None:
     before = [row["recovery"] for row in rows(read(root))]
-    write_cell(root, cell("slerp", softdlm.Slerp(), SINGLE), verdicts(2))
+    write_cell(root, cell("slerp"), verdicts(2))
     single, other, *rest = rows(read(root))
     assert (other["method"], other["rate"], other["recovery"]) == ("slerp k=3 lam=0.3", "1 a step", 25.0)
     assert [row["recovery"] for row in (single, *rest)] == before
@@ -54,24 +52,24 @@ def test_recovery_is_of_vanillas_single_tokens_for_every_method(root: Path) -> N
 
 def test_the_table_does_not_depend_on_the_order_of_the_samples(root: Path, tmp_path: Path) -> None:
     shuffled = tmp_path / "shuffled"
-    write_cell(shuffled, cell(rate=FOUR), verdicts(3))
-    write_cell(shuffled, cell("slerp", softdlm.Slerp(), FOUR), dict(reversed(verdicts(9, start=2).items())))
+    write_cell(shuffled, cell(commit=FOUR), verdicts(3))
+    write_cell(shuffled, cell("slerp", FOUR), dict(reversed(verdicts(9, start=2).items())))
     _, slerp = rows(read(shuffled))
     assert slerp["p"] == rows(read(root))[2]["p"]
 
 
 def test_nothing_to_compare_with_is_a_dash_and_nothing_solved_is_not_applicable(tmp_path: Path) -> None:
-    write_cell(tmp_path, cell("slerp", softdlm.Slerp(), FOUR), verdicts(4))
+    write_cell(tmp_path, cell("slerp", FOUR), verdicts(4))
     (alone,) = rows(read(tmp_path))
     assert (words(alone)["p"], words(alone)["recovery"]) == ("—", "—")
-    write_cell(tmp_path, cell(rate=SINGLE), verdicts(0))
+    write_cell(tmp_path, cell(), verdicts(0))
     _, slerp = rows(read(tmp_path))
     assert words(slerp)["recovery"] == "n/a"
 
 
 @pytest.mark.parametrize("settings", [{"block_length": 4}, {"seed": 1}, {"eos": "last"}])
 def test_only_the_same_settings_are_compared(root: Path, settings: dict[str, Any]) -> None:
-    write_cell(root, cell("slerp", softdlm.Slerp(), FOUR, **settings), verdicts(9))
+    write_cell(root, cell("slerp", FOUR, **settings), verdicts(9))
     (other,) = [row for row in rows(read(root)) if row["single_solved"] is None]
     assert (other["p"], other["recovery"]) == (None, None)
     ((name, value),) = settings.items()
@@ -79,7 +77,7 @@ def test_only_the_same_settings_are_compared(root: Path, settings: dict[str, Any
 
 
 def test_an_unfinished_cell_shows_how_far_it_is_and_is_compared_with_nothing(root: Path) -> None:
-    folder = write_cell(root, cell("euclidean", softdlm.Euclidean(), FOUR), verdicts(5), finished=False)
+    folder = write_cell(root, cell("euclidean", FOUR), verdicts(5), finished=False)
     lines = (folder / "samples.jsonl").read_text().splitlines(keepends=True)
     (folder / "samples.jsonl").write_text("".join(lines[:4]) + lines[4][:10])
     (row,) = [row for row in rows(read(root)) if row["method"].startswith("euclidean")]
@@ -94,7 +92,7 @@ def test_tables_put_what_rows_share_into_the_title(root: Path) -> None:
     assert title == "tiny · mini-math · 12 items · k=3 lam=0.3"
     assert [line["method"] for line in lines] == ["vanilla", "vanilla", "slerp"]
     assert list(lines[0]) == ["method", "rate", "accuracy %", "p", "recovery", "passes", "tok/pass", "tok/s"]
-    write_cell(root, cell("slerp", softdlm.Slerp(k=2), FOUR), verdicts(9))
+    write_cell(root, cell("slerp(k=2)", FOUR), verdicts(9))
     ((title, lines),) = tables(rows(read(root)), cells=True)
     assert title == "tiny · mini-math · 12 items"
     assert {"slerp k=2 lam=0.3", "slerp k=3 lam=0.3"} <= {line["method"] for line in lines}
@@ -115,6 +113,26 @@ def test_one_cells_folder_will_do_and_an_empty_one_is_said(root: Path, tmp_path:
     assert find_cells(one) == [one]
     with pytest.raises(UsageError, match="holds no results"):
         find_cells(tmp_path / "nothing")
+
+
+def test_results_of_another_protocol_are_one_clear_error(root: Path) -> None:
+    manifest = find_cells(root)[0] / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"softdlm_protocol": 2', '"softdlm_protocol": 1'))
+    with pytest.raises(ResultsError, match=r"made by another version of softdlm \(protocol 1; this one reads 2\)"):
+        read(root)
+
+
+def test_methods_are_compared_under_the_same_text_of_a_users_commit_rule(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.py"
+    found = []
+    for text in (RULES, RULES.replace("<= 2", "<= 3")):
+        rules.write_text(text)
+        found.append(write_cell(tmp_path / "out", cell(commit=f"{rules}:leftmost"), verdicts(3 + len(found))))
+    write_cell(tmp_path / "out", cell("slerp", f"{rules}:leftmost"), verdicts(9, start=2))
+    results = read(tmp_path / "out")
+    p = [row["p"] for row in rows(results) if row["method"].startswith("slerp")]
+    assert p == [mcnemar(list(verdicts(4).values()), list(verdicts(9, start=2).values()))]
+    assert [row["p"] for row in rows([each for each in results if each.folder != found[1]])] == [None, None]
 
 
 def test_p_of_equal_verdicts_is_one() -> None:

@@ -15,6 +15,7 @@ from softdlm.evaluate.grid import Grid, plan
 from softdlm.evaluate.run import Progress, run
 from softdlm.evaluate.summary import Result, rows, tables
 from softdlm.models.denoiser import Denoiser
+from softdlm.models.load import FAMILIES
 from softdlm.records.journal import MANIFEST
 from softdlm.report.row_tables import table
 
@@ -58,9 +59,10 @@ def evaluate(
     names = [task] if isinstance(task, str) else task
     specs = tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names)
     planned = plan(Grid((spec,), specs, chosen, single=single))
-    failures = [*planned.failures, *(each.reason for each in run(planned, Path(out), executor, progress).values())]
-    if failures:
-        raise SoftDLMError("; ".join(failures))
+    failures = run(planned, Path(out), executor, progress)
+    lines = [f"{each.cell}: {failures[each.key].reason}" for each in planned.cells if each.key in failures]
+    if lines or planned.failures:
+        raise SoftDLMError("; ".join((*planned.failures, *lines)))
     folders = tuple(Path(out) / each.key for each in planned.cells)
     return Evaluation(tuple(rows([Result.read(each) for each in folders if (each / MANIFEST).exists()])), folders)
 
@@ -69,7 +71,7 @@ def _model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelS
     """How the model is loaded; one that is loaded already stays."""
     if isinstance(model, str | Path):
         return ModelSpec.of(str(model))
-    if model.source.family == "custom":
+    if model.source.family not in FAMILIES:
         raise UsageError(
             f"{model.source.name} was not loaded from a checkpoint, so its answers cannot be filed under its weights: "
             "give evaluate a name, a folder or a model from softdlm.load"

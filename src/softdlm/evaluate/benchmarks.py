@@ -59,7 +59,7 @@ class Benchmark:
 
     @property
     def eos(self) -> EosPolicy:
-        """For `softdlm.evaluate.cell.eos_options`."""
+        """The task file's policy for EOS ids."""
         return self._generation["eos"]
 
     @property

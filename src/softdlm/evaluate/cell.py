@@ -20,7 +20,7 @@ from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest
-from softdlm.registry import title
+from softdlm.registry import names, spell, title
 from softdlm.tasks import TASKS
 from softdlm.tasks.task import SPLITS
 
@@ -133,10 +133,12 @@ class Cell:
 
 
 def method_label(decoding: Decoding) -> str:
-    """The feedback rule with its strength: `slerp k=3 lam=0.3`."""
-    _, feedback = decoding.rules
-    strength = f" k={feedback.k} lam={feedback.lam:g}" if hasattr(feedback, "lam") else ""  # type: ignore[attr-defined]
-    return title(feedback) + strength
+    """The feedback rule with its parameters: `slerp k=3 lam=0.3`."""
+    feedback: Any = decoding.rules[1]
+    _, _, inside = spell(feedback).rpartition(".py:")[2].partition("(")
+    if title(feedback) in names("feedback") and hasattr(feedback, "lam"):
+        inside = f"k={feedback.k} lam={feedback.lam:g}"
+    return f"{title(feedback)} {inside.removesuffix(')').replace(', ', ' ')}".strip()
 
 
 def protocol(cell: Cell, model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:

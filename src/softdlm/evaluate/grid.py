@@ -46,7 +46,7 @@ class Grid:
             raise UsageError(f"unknown recipe {self.recipe!r}: the only one is paper")
         if self.reading is not None and (self.recipe is None or self.reading not in paper.READINGS):
             raise UsageError(f"reading {self.reading!r}: one of {', '.join(paper.READINGS)}, with the recipe paper")
-        self.settled()
+        self.settled({"feedback": "slerp"})
 
     def settled(self, *sources: Source | Any) -> list[Decoding]:
         """Every Decoding, filled; vanilla at one token a step first where it is wanted, none twice."""
@@ -54,7 +54,7 @@ class Grid:
         single = [replace(first, commit="topn(1)", feedback=SINGLE.feedback, k=None, lam=None)] if self.single else []
         found: list[Decoding] = []
         for each in [*single, *self.decodings]:
-            settled = each.settled(*sources)
+            settled = each.settled(*sources, {"commit": "topn(1)"})
             if settled not in found:
                 found.append(settled)
         return found

@@ -117,7 +117,8 @@ class SoftDLM(LM):
             if theirs is None and len(cache_hook.dbdict):
                 raise UsageError("this cache was not begun by softdlm: give --use_cache another prefix")
             if theirs is not None and digest(theirs) != digest(ours):
-                changed = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+                old, new = ({**each, **each.get("decoding", {}), "decoding": None} for each in (theirs, ours))
+                changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
                 raise UsageError(f"this cache holds answers made with other {', '.join(changed)}: use another prefix")
             cache_hook.dbdict[_PROTOCOL] = ours
 

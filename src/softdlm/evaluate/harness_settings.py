@@ -45,6 +45,12 @@ class Settings:
         if unknown := given.keys() - {*_CONVERTERS, *words}:
             known = ", ".join((*_CONVERTERS, *words))
             raise UsageError(f"unknown model_args {', '.join(sorted(unknown))}; known are {known}")
+        for name in ("feedback", "commit", "cache"):
+            if str(given.get(name)).count("(") > str(given.get(name)).count(")"):
+                raise UsageError(
+                    f"{name} is {given[name]!r}: lm-eval splits --model_args at commas; write feedback=slerp,k=2,lam=0.3, "
+                    'or all of them as JSON: {"feedback": "slerp(k=2, lam=0.3)"}'
+                )
         own = {name: given[name] for name in _CONVERTERS if name in given and not parsing.is_none(given[name])}
         decoding = Decoding.of(**{name: given[name] for name in words if name in given})
         return Settings(**{name: _CONVERTERS[name](name, value) for name, value in own.items()}, decoding=decoding)
@@ -54,8 +60,8 @@ class Settings:
         words = dict(task)
         stops = tuple(filter(None, words.pop("until", ())))
         said = Decoding.of(**words)
-        filled = {each.name: getattr(said, each.name) for each in fields(said)}
-        settled = self.decoding.settled(filled, own, {"max_new_tokens": DEFAULT_NEW_TOKENS})
+        filled = {each.name: getattr(said, each.name) for each in fields(said) if each.name != "commit"}
+        settled = self.decoding.settled(filled, own, {"commit": "topn(1)", "max_new_tokens": DEFAULT_NEW_TOKENS})
         return replace(settled, stop=(*self.decoding.stop, *stops))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import socket
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.ray_cluster import Cluster
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.records.journal import Sample
+from softdlm.registry import FILE_MODULE
 from softdlm.version import __version__
 
 Answers = list[tuple[str, Sample | Failure]]
@@ -57,6 +59,12 @@ class Shards:
 def on_own_device(cell: Cell) -> Cell:
     """An actor sees one GPU, whatever its number is elsewhere."""
     return replace(cell, model=replace(cell.model, device=cell.model.device.split(":")[0]))
+
+
+def send_rules(pickler: Any) -> None:
+    """Rules from files are sent with their code: workers have no module of that name."""
+    for name in [name for name in sys.modules if name.startswith(FILE_MODULE)]:
+        pickler.register_pickle_by_value(sys.modules[name])
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,7 @@ class Owner:
                 self.exhausted = True
                 return
             try:
+                send_rules(self.ray.cloudpickle)
                 self.ray.cloudpickle.dumps(work.cell)
                 shards = self._cut(work)
             except Exception as error:

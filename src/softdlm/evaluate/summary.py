@@ -69,6 +69,11 @@ class Result:
     def rate(self) -> str:
         return self.protocol["decoding"]["commit"]
 
+    @property
+    def pair(self) -> tuple[str, ...]:
+        """The same for all methods at one rate; a user's commit rule counts by its file's text."""
+        return self.comparison, self.rate, self.protocol["decoding"].get("commit_source", "")
+
     def verdicts(self, ids: Sequence[str]) -> list[bool]:
         return [self.samples[item].correct for item in ids]
 
@@ -117,11 +122,11 @@ def effort_of(samples: Sequence[Sample]) -> Effort:
 def rows(results: Sequence[Result]) -> list[Row]:
     """One row a cell, compared with vanilla at its rate and at one token a step where those are there and finished."""
     answered = sorted((result for result in results if result.samples), key=_order)
-    vanilla = {(each.comparison, each.rate): each for each in answered if each.is_vanilla and each.finished}
+    vanilla = {each.pair: each for each in answered if each.is_vanilla and each.finished}
     single = {each.comparison: each for each in answered if each.is_single and each.finished}
     settings = _distinctions(answered)
     return [
-        _row(each, vanilla.get((each.comparison, each.rate)), single.get(each.comparison)) | {"settings": note}
+        _row(each, vanilla.get(each.pair), single.get(each.comparison)) | {"settings": note}
         for each, note in zip(answered, settings, strict=True)
     ]
 
