@@ -82,8 +82,8 @@ class Clock:
             per_row(block.inside),
             per_row(canvas.free & block.inside),
             per_row(active),
-            torch.arange(canvas.ids.shape[1], device=canvas.ids.device) - first(canvas.free),
-            soft,
+            index=torch.arange(canvas.ids.shape[1], device=canvas.ids.device) - first(canvas.free),
+            soft=soft,
         )
 
 

@@ -130,12 +130,12 @@ def _sources(rule: Any) -> Iterator[str]:
     plain = inspect.isfunction(rule) and rule.__closure__ is None and rule.__name__ != "<lambda>"
     if not plain and not dataclasses.is_dataclass(rule):
         raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
-    kind = rule if plain else type(rule)
+    kind: Any = rule if plain else type(rule)
     if not (kind.__module__ or "").startswith("softdlm."):
         yield _source(kind)
-    if plain and "<locals>" in rule.__qualname__:
-        yield f"{rule.__qualname__} {rule.__defaults__} {rule.__kwdefaults__}"
-    inner = [] if plain else [getattr(rule, each.name) for each in dataclasses.fields(rule)]
+    if plain and "<locals>" in kind.__qualname__:
+        yield f"{kind.__qualname__} {kind.__defaults__} {kind.__kwdefaults__}"
+    inner = [] if plain else [getattr(rule, each.name) for each in dataclasses.fields(kind)]
     for each in filter(callable, inner):
         yield from _sources(each)
 

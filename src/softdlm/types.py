@@ -194,11 +194,11 @@ class Context:
     """[MASK]s at the start of the current block."""
     left: Int[Tensor, "*S"]
     """[MASK]s left in the current block."""
-    index: Int[Tensor, "*I"] = field(default_factory=lambda: torch.tensor(0))
+    index: Int[Tensor, "*I"] = field(default_factory=lambda: torch.tensor(0), kw_only=True)
     """Each position's index, counted from the start of the answer; negative in the prompt."""
-    soft: Bool[Tensor, "*J"] = field(default_factory=lambda: torch.tensor(False))
+    soft: Bool[Tensor, "*J"] = field(default_factory=lambda: torch.tensor(False), kw_only=True)
     """Whether this pass's input at the position was a soft token; a [MASK] or a committed token is not."""
-    state: RuleState = field(default_factory=dict)
+    state: RuleState = field(default_factory=dict, kw_only=True)
     """The memory of the rule that is called, already updated with this pass's prediction."""
 
     def at(self, where: Bool[Tensor, "B L"]) -> Context:

@@ -8,13 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 import softdlm
-from softdlm.bench.report import Outcome, Report, verdict_row
+from softdlm.bench.report import BenchReport, SuiteOutcome, verdict_row
 from softdlm.bench.targets import TARGETS
 from softdlm.cli.bench import in_lines
 from softdlm.cli.doctor import needs
 from softdlm.cli.main import app
 from softdlm.cli.reproduce import claims
-from softdlm.evaluate.cell import SINGLE, Rate
 from softdlm.report.document import Finding
 from softdlm.report.formats import print_table
 from softdlm.report.row_tables import table
@@ -83,12 +82,12 @@ def test_compare(model: Path) -> None:
 
 def test_results_and_their_folders(tmp_path: Path) -> None:
     verdicts = {str(item): item < 8 for item in range(12)}
-    bound = Rate("entropy_bound", 0.1)
+    bound = "entropy(0.1)"
     folders = [
-        write_cell(tmp_path, cell(rate=SINGLE), verdicts),
-        write_cell(tmp_path, cell(rate=bound), verdicts),
-        write_cell(tmp_path, cell("slerp", softdlm.Slerp(), bound), verdicts),
-        write_cell(tmp_path, cell("slerp", softdlm.Slerp(k=2), bound, block_length=4, seed=1), verdicts),
+        write_cell(tmp_path, cell(), verdicts),
+        write_cell(tmp_path, cell(commit=bound), verdicts),
+        write_cell(tmp_path, cell(softdlm.Slerp(), bound), verdicts),
+        write_cell(tmp_path, cell(softdlm.Slerp(k=2), bound, block_length=4, seed=1), verdicts),
     ]
     text = shown("results", tmp_path)
     cells = ("slerp k=2 lam=0.3", "entropy bound 0.1", "66.7 [39.1, 86.2]", "block_length=4", "seed=1")
@@ -116,9 +115,9 @@ def test_findings() -> None:
 
 
 def test_targets_of_the_bench() -> None:
-    outcome = Outcome("llada2-mini", "all", "measured")
+    outcome = SuiteOutcome("llada2-mini", "all", "measured")
     outcome.verdicts = [verdict_row(name, 1234.5, TARGETS[name].shapes[0], "NVIDIA H200") for name in TARGETS]
-    rows = Report(Path("unused"), {}, [outcome]).verdicts()
+    rows = BenchReport(Path("unused"), {}, [outcome]).verdicts()
     text = table(list(map(in_lines, rows)), WIDTH, labels=2).plain
     assert_fits(text)
     for row in rows:

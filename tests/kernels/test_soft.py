@@ -14,7 +14,7 @@ from torch import Tensor, cos, sin, sqrt, where
 
 from softdlm import Additive, Euclidean, Mask, NormMix, Slerp
 from softdlm.arc import Ends
-from softdlm.feedback import FeedbackRule, PlaneRule, aggregate
+from softdlm.feedback import ArcRule, FeedbackRule, aggregate
 from softdlm.kernels.soft import write_soft
 from softdlm.types import Context, Embeddings, Prediction
 from tests.conftest import DEVICE
@@ -45,7 +45,7 @@ class Turn:
         return soft.to(embeddings.table.dtype)
 
 
-def rules(k: int, lam: float) -> list[PlaneRule]:
+def rules(k: int, lam: float) -> list[ArcRule]:
     return [
         Slerp(k, lam),
         Slerp(k, lam, norm="candidate"),
@@ -135,5 +135,5 @@ def test_degenerate_means_fall_back_as_in_torch(lam: float) -> None:
 
 
 def test_only_rules_of_the_plane_are_the_kernels() -> None:
-    assert all(isinstance(rule, PlaneRule) for rule in rules(2, 0.5))
-    assert not any(isinstance(rule, PlaneRule) for rule in (Mask(), Additive(), NormMix()))
+    assert all(isinstance(rule, ArcRule) for rule in rules(2, 0.5))
+    assert not any(isinstance(rule, ArcRule) for rule in (Mask(), Additive(), NormMix()))

@@ -1,7 +1,6 @@
 """Loading: what goes wrong is named, what is overridden stays so, nothing is guessed."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
 from softdlm.models import load as loading
+from softdlm.models.denoiser import OwnSettings
 from softdlm.models.load import families, read_config
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
@@ -296,13 +296,10 @@ def test_known_models_are_of_their_family() -> None:
     ]
 
 
-def test_a_checkpoint_may_name_the_strength_that_suits_it(tmp_path: Path) -> None:
-    assert tiny("llada").strength == (3, 0.3)
-    assert softdlm.load(altered(tmp_path / "own", "llada", soft_tokens={"lam": 0.45})).strength == (3, 0.45)
+def test_a_checkpoint_may_name_the_settings_that_suit_it(tmp_path: Path) -> None:
+    assert tiny("llada").own == OwnSettings()
+    named = altered(tmp_path / "own", "llada", decoding={"lam": 0.45, "feedback": "slerp"})
+    assert softdlm.load(named).own == OwnSettings(lam=0.45, feedback="slerp")
     for number, bad in enumerate(({"lambda": 0.4}, {"lam": 1.5}, {"lam": "0.5"}, {"k": 0}, [3, 0.5])):
-        with pytest.raises(CheckpointError, match=rf"soft_tokens = {re.escape(repr(bad))}; it may hold k from 1"):
-            softdlm.load(altered(tmp_path / str(number), "llada", soft_tokens=bad))
-
-
-def test_the_model_is_frozen() -> None:
-    assert not any(parameter.requires_grad for parameter in tiny("llada").network.parameters())
+        with pytest.raises(CheckpointError, match=r"config\.json says decoding"):
+            softdlm.load(altered(tmp_path / str(number), "llada", decoding=bad))

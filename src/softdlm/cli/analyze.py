@@ -120,7 +120,7 @@ def geometry(
     from softdlm.analysis.plans import geometry_plan
 
     chosen, decoding = _rules(rules, line_k, lam), _decoding(words, "slerp", 2)
-    questions = _questions(tasks, split, prompts, limit, decoding)
+    questions = _questions(tasks, split, prompts, limit, decoding, raw)
     denoiser = load_model(model, loading)
     settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
     plan = geometry_plan(denoiser, questions, chosen, settled, k=k, line_k=line_k, batch_size=size)
@@ -141,7 +141,7 @@ def completions(
 
     chosen = _rules(",".join([*SUPPORT, rules]), k, lam)
     decoding = _decoding(words, "vanilla", 1)
-    questions = _questions(tasks, split, prompts, limit, decoding)
+    questions = _questions(tasks, split, prompts, limit, decoding, raw)
     denoiser = load_model(model, loading)
     settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
     plan = completions_plan(denoiser, questions, chosen, settled, batch_size=size)
@@ -162,7 +162,7 @@ def agreement(
 
     _rules(rules, k, lam)  # what they refuse is refused before the weights are read
     decoding = _decoding(words, "vanilla", 4)
-    questions = _questions(tasks, split, prompts, limit, decoding)
+    questions = _questions(tasks, split, prompts, limit, decoding, raw)
     denoiser = load_model(model, loading)
     chosen = _rules(rules, denoiser.own.k if k is None else k, denoiser.own.lam if lam is None else lam)
     settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
@@ -192,14 +192,17 @@ def _cases(model: Any, prompts: Path | None, limit: int | None, chat: bool) -> l
     return encode_cases(model, (paper_prompts() if prompts is None else read_alternatives(prompts))[:limit], chat)
 
 
-def _questions(tasks: str, split: str, prompts: Path | None, limit: int | None, decoding: Decoding) -> list[Question]:
+def _questions(
+    tasks: str, split: str, prompts: Path | None, limit: int | None, decoding: Decoding, raw: bool
+) -> list[Question]:
     from softdlm.analysis.questions import read_questions, task_questions
 
     _check_limit(limit)
     length = decoding.max_new_tokens
     if prompts is not None:
-        return read_questions(prompts, length)[:limit]
-    return [each for name in names_in("--tasks", tasks) for each in task_questions(name, limit, split, length)]
+        return read_questions(prompts, length, not raw)[:limit]
+    names = names_in("--tasks", tasks)
+    return [each for name in names for each in task_questions(name, limit, split, length, not raw)]
 
 
 def _at_once(model: Any, batch_size: int | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import cast
 
 from softdlm import decoding  # noqa: F401  (declares the rules)
 from softdlm.registry import Kind, described
@@ -29,7 +30,12 @@ def rule_table(kind: Kind) -> str:
 
 def with_rules(page: str) -> str:
     """A page with its rule tables made anew."""
-    return _PLACE.sub(lambda found: f"<!-- rules: {found[1]} -->\n{rule_table(found[1])}\n<!-- end of rules -->", page)
+    return _PLACE.sub(_anew, page)
+
+
+def _anew(found: re.Match[str]) -> str:
+    kind = cast(Kind, found[1])
+    return f"<!-- rules: {kind} -->\n{rule_table(kind)}\n<!-- end of rules -->"
 
 
 if __name__ == "__main__":
