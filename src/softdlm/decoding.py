@@ -15,13 +15,14 @@ from typing import Any, Literal, cast
 
 from softdlm import parsing, registry
 from softdlm.blocks import check_block_length
-from softdlm.cache import CachePolicy, Dual, Prefix
+from softdlm.cache import CachePolicy
 from softdlm.commit import CommitRule, Rank, TopN
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule, Mask
 from softdlm.models.denoiser import Denoiser, OwnSettings
 from softdlm.predict import Sampling
 from softdlm.records.canonical import canonical
+from softdlm.shortcuts import SHORTCUTS, expand
 
 EosPolicy = Literal["allow", "last", "forbid", "forbid-first"]
 """EOS ids as a whole, or `forbid-first`: EOS itself is forbidden, end of turn allowed (the paper's HumanEval)."""
@@ -39,9 +40,6 @@ DEFAULTS: Mapping[str, Any] = {
 """What a field becomes that neither the user nor the checkpoint names."""
 PARAMETERS = ("k", "lam", "rank")
 """Fields that become parameters of a spelled rule; a settled Decoding has them inside its rules."""
-RATES = {"tokens_per_step": "topn", "threshold": "threshold", "entropy_bound": "entropy", "factor": "factor"}
-"""Short words for a commit rule, and the rule's name."""
-SHORTCUTS = ("method", *RATES, "refresh", "renew")
 _PROBE = {"k": 10**6, "lam": 0.123456789, "rank": "margin"}
 """Unlikely parameters: a spelling whose rule takes none of them leaves nothing to fill."""
 PER_ROW = ("max_new_tokens", "seed", "stop")
@@ -108,7 +106,7 @@ class Decoding:
                 f"unknown decoding field {', '.join(sorted(unknown))}; known are {', '.join((*known, *SHORTCUTS))}"
             )
         given = {name: _converted(name, value) for name, value in words.items() if not parsing.is_none(value)}
-        return Decoding(**_without_shortcuts(given))
+        return Decoding(**expand(given))
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -218,51 +216,6 @@ def settle(model: Denoiser, decoding: Decoding | None, words: Mapping[str, Any])
     if decoding is not None and words:
         raise UsageError(f"give decoding, or fields such as {next(iter(words))}, not both")
     return (decoding or Decoding.of(**words)).settled(model.own)
-
-
-def _without_shortcuts(words: dict[str, Any]) -> dict[str, Any]:
-    """Fields instead of short words for them."""
-    rates = [name for name in ("commit", *RATES) if name in words]
-    if len(rates) > 1:
-        raise UsageError(f"{' and '.join(rates)} exclude each other: give one of them")
-    if {"method", "feedback"} <= words.keys():
-        raise UsageError("method and feedback exclude each other: give one of them")
-    made = {name: value for name, value in words.items() if name not in SHORTCUTS}
-    if "method" in words:
-        made["feedback"] = words["method"]
-    if rates and rates[0] in RATES:
-        made |= _rate(rates[0], words[rates[0]], words.get("rank"))
-    elif "rank" in words and not rates:
-        made["commit"] = "topn(1)"
-    return made | _cache(words)
-
-
-def _rate(name: str, value: Any, rank: Any) -> dict[str, Any]:
-    number = parsing.whole(name, value) if name == "tokens_per_step" else parsing.number(name, value)
-    if rank is None:
-        return {"commit": f"{RATES[name]}({number!r})"}
-    if name == "factor":
-        if rank != "confidence":
-            raise UsageError(f"the factor rule ranks by confidence, not by {rank}: leave rank out")
-        return {"commit": f"factor({number!r})", "rank": None}
-    if name == "threshold":
-        floor = TopN(1, parsing.one_of(Rank)("rank", rank))
-        return {"commit": f"threshold({number!r}, floor={registry.spell(floor)})", "rank": None}
-    return {"commit": f"{RATES[name]}({number!r})"}
-
-
-def _cache(words: Mapping[str, Any]) -> dict[str, Any]:
-    extra = {name: parsing.whole(name, words[name]) for name in ("refresh", "renew") if name in words}
-    if not extra:
-        return {}
-    if extra == {"renew": 1} and "cache" not in words:
-        return {}
-    if "cache" not in words:
-        name, value = next(iter(extra.items()))
-        raise UsageError(f"{name} {value} belongs to a cache: give cache as well, or leave it out")
-    if words["cache"] not in (Prefix(), Dual()):
-        raise UsageError(f"{words['cache']!r} already says when to refresh: leave out {' and '.join(extra)}")
-    return {"cache": replace(words["cache"], **extra)}
 
 
 def _converted(name: str, value: Any) -> Any:

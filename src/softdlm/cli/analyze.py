@@ -179,7 +179,8 @@ def _rules(names: str, k: int | None, lam: float | None) -> dict[str, FeedbackRu
 
 def _decoding(words: Mapping[str, Any], feedback: str, tokens_per_step: int) -> Decoding:
     """How answers are decoded; by default with this feedback rule, this many tokens a step."""
-    from softdlm.decoding import RATES, Decoding
+    from softdlm.decoding import Decoding
+    from softdlm.shortcuts import RATES
 
     rate = {} if words.keys() & {"commit", *RATES} else {"tokens_per_step": tokens_per_step}
     return Decoding.of(**{"feedback": feedback, **rate, **words})

@@ -80,8 +80,9 @@ def evaluate(
 
 def decodings(lists: Mapping[str, str], words: Mapping[str, Any]) -> tuple[Decoding, ...]:
     """Every feedback rule with every commit rule; by default vanilla, euclidean and slerp at 2, 4 and 8 a step."""
-    from softdlm.decoding import RATES, Decoding
+    from softdlm.decoding import Decoding
     from softdlm.evaluate.grid import sweep
+    from softdlm.shortcuts import RATES
 
     given = {name: names_in(option_of(name), text) for name, text in lists.items()}
     rates = [name for name in ("commit", *RATES) if name in given]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from softdlm import parsing
-from softdlm.decoding import SHORTCUTS, Decoding
+from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import OwnSettings
+from softdlm.shortcuts import SHORTCUTS
 
 DEFAULT_NEW_TOKENS = 256
 """lm-eval's own, where neither the task nor the checkpoint names a length."""
