@@ -139,9 +139,8 @@ def agreement_plan(
         return agreement.measure_agreement(model, batch, rules, decoding)
 
     settings = _settings(model, "agreement", rules, questions, decoding)
-    return Plan(
-        settings, len(questions), agreement.AgreementRow, _batched(measure, questions, batch_size), agreement.summarise
-    )
+    rows = _batched(measure, questions, batch_size)
+    return Plan(settings, len(questions), agreement.AgreementRow, rows, agreement.summarise)
 
 
 def completions_plan(
@@ -156,13 +155,8 @@ def completions_plan(
     spans = {"lengths": list(completions.LENGTHS), "places": completions.PLACES}
     support = {"support": list(completions.SUPPORT), "top": completions.TOP}
     settings = _settings(model, "completions", rules, questions, decoding) | spans | support
-    return Plan(
-        settings,
-        len(questions),
-        completions.CompletionRow,
-        _batched(measure, questions, batch_size),
-        completions.summarise,
-    )
+    rows = _batched(measure, questions, batch_size)
+    return Plan(settings, len(questions), completions.CompletionRow, rows, completions.summarise)
 
 
 def _each(measure: Callable[[Any], R], items: Sequence[Any]) -> Callable[[int], Iterator[R]]:

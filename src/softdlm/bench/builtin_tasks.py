@@ -113,17 +113,10 @@ def run_plain(bench: Bench, setting: TaskSetting, prompts: Sequence[str], new: i
 
 def run_ours(bench: Bench, setting: TaskSetting, prompts: Sequence[str], new: int, tally: Tally) -> None:
     model, answers = bench.model, []
+    decoding = Decoding(TopN(setting.rate), Mask(), block_length=setting.block, max_new_tokens=new)
 
     def work() -> None:
-        answers.extend(
-            generate(
-                model,
-                list(prompts),
-                decoding=Decoding(TopN(setting.rate), Mask(), block_length=setting.block, max_new_tokens=new),
-                batch_size=BATCH,
-                engine=bench.engine,
-            )
-        )
+        answers.extend(generate(model, list(prompts), decoding=decoding, batch_size=BATCH, engine=bench.engine))
 
     tally.seconds += seconds(work, model.device)
     for prompt, answer in zip(prompts, answers, strict=True):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 from softdlm.bench.ceilings import Ceilings, Dimensions, measure_ceilings
 from softdlm.bench.measure import TimeBudget, Timings, time_calls
 from softdlm.bench.shapes import NetworkShape, Sizes
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import Decode
-from softdlm.engine.pick_engine import EngineKind
+from softdlm.bench.workload import AnyEngine, Decode
 from softdlm.models.denoiser import NetworkDenoiser
 
 TableRow = dict[str, Any]
@@ -35,7 +34,7 @@ class Bench:
 
     shape: NetworkShape
     model: NetworkDenoiser
-    engine: EngineKind | Literal["auto"]
+    engine: AnyEngine
     budget: TimeBudget
     say: Callable[[str], None] = lambda text: None
 

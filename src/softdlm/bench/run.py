@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
@@ -21,9 +21,9 @@ from softdlm.bench.report import BenchReport, SuiteOutcome, free_stem, verdict_r
 from softdlm.bench.shapes import NetworkShape, build_model
 from softdlm.bench.suites import SUITES
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import Decode
-from softdlm.engine.pick_engine import EngineKind
+from softdlm.bench.workload import AnyEngine, Decode
 from softdlm.errors import UsageError
+from softdlm.parsing import one_of
 from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "triton")
@@ -43,7 +43,7 @@ def bench(
 ) -> BenchReport:
     """Measure and write the report after every suite. A suite that fails is reported; the others still run."""
     check_suites(shapes, only)
-    chosen = check_engine(engine)
+    chosen = one_of(AnyEngine)("engine", engine)
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
     budget = TimeBudget(seconds)
@@ -61,7 +61,7 @@ def measure_shape(
     device: torch.device,
     dtype: torch.dtype,
     only: Sequence[str],
-    engine: EngineKind | Literal["auto"],
+    engine: AnyEngine,
     budget: TimeBudget,
     say: Say,
 ) -> Iterator[SuiteOutcome]:
@@ -136,14 +136,6 @@ def check_suites(shapes: Sequence[NetworkShape], only: Sequence[str]) -> None:
     unknown = [suite for suite in only if suite not in known]
     if unknown:
         raise UsageError(f"unknown suite {', '.join(unknown)}; these shapes have {', '.join(known)}")
-
-
-def check_engine(engine: str) -> EngineKind | Literal["auto"]:
-    known = ("auto", *get_args(EngineKind))
-    for each in known:
-        if engine == each:
-            return each
-    raise UsageError(f"engine must be one of {', '.join(known)}, not {engine!r}")
 
 
 def conditions(

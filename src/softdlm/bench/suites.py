@@ -17,15 +17,15 @@ from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import VANILLA, Decode, prompts
+from softdlm.bench.workload import Decode, prompts
 from softdlm.cache import Dual, Prefix
-from softdlm.feedback import Slerp
+from softdlm.feedback import Mask, Slerp
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.registry import spell, title
+from softdlm.registry import title
 
 ROUNDS = 3
 """Factor on the number of repeats where two methods differ by little."""
-METHODS = {"vanilla": VANILLA, "slerp": Slerp()}
+METHODS = {"vanilla": Mask(), "slerp": Slerp()}
 
 
 def ceilings(bench: Bench) -> SuiteResult:
@@ -67,7 +67,7 @@ def memory(bench: Bench) -> SuiteResult:
         taken = allocations(partial(decode.run, fresh(bench.model), bench.engine))
         rows.append(
             {
-                "decode": spell(decode.cache) if decode.cache else "no cache",
+                "decode": title(decode.cache) if decode.cache else "no cache",
                 "keys and values, GiB": kept / 2**30,
                 "beyond them, GiB": (taken.peak - kept) / 2**30,
                 "largest allocation, MiB": taken.largest / 2**20,
@@ -122,8 +122,8 @@ def _by_passes(bench: Bench) -> SuiteResult:
 
 def _by_decodes(bench: Bench) -> SuiteResult:
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
-    methods = _by_method(whole)
     bench.say("whole canvas, vanilla and SLERP in turn")
+    methods = _by_method(whole)
     calls = {name: bench.call(decode) for name, decode in methods.items()}
     times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.budget)
     rows = [{"method": name, "decode": "no cache"} | bench.row(methods[name], times[name]) for name in methods]
@@ -199,11 +199,10 @@ def caches(bench: Bench) -> SuiteResult:
         "": replace(dual, feedback=Slerp()),
     }
     rows, checks = [], []
-    for target, decode in decodes.items():
-        row = bench.row(decode, bench.time(decode, 3))
-        head = {"cache": spell(decode.cache), "tokens a step": decode.rate, "method": title(decode.feedback)}
-        rows.append(head | row)
-        checks += [Check(target, row["tokens/s"], decode)] if target else []
+    for target, each in decodes.items():
+        row = bench.row(each, bench.time(each, 3))
+        rows.append({"cache": title(each.cache), "tokens a step": each.rate, "method": title(each.feedback)} | row)
+        checks += [Check(target, row["tokens/s"], each)] if target else []
     ((step, _),) = cached_steps(bench, {"": dual}).values()
     rows.append({"cache": "dual", "tokens a step": "a pass between refreshes", "method": "vanilla"} | step)
     return SuiteResult(rows, [Check("cached floor", step["x floor"], dual), *checks])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from softdlm.generation import Generation, generate
 from softdlm.models.denoiser import Denoiser
 from softdlm.registry import spell
 
-VANILLA = Mask()
+AnyEngine = Literal["auto", EngineKind]
 
 
 class PassSize(NamedTuple):
@@ -42,7 +42,7 @@ class Decode:
     """Tokens committed per pass."""
     block: int | None = None
     cache: CachePolicy | None = None
-    feedback: FeedbackRule = VANILLA
+    feedback: FeedbackRule = field(default_factory=Mask)
     batch: int = 1
 
     def __str__(self) -> str:
@@ -78,22 +78,16 @@ class Decode:
                 begins = number == 0
                 whole = self.cache is None or (begins and block % self.cache.renew == 0)
                 near = inside + (after if ahead else 0) + (size if begins else 0)
-                soft = self.feedback != VANILLA and (whole or ahead)
+                soft = self.feedback != Mask() and (whole or ahead)
                 queries = self.length if whole else near + first_open
                 yield PassSize(self.batch, queries, self.length, open + (after if soft else 0))
 
     @property
     def decoding(self) -> Decoding:
-        return Decoding(
-            commit=TopN(self.rate),
-            feedback=self.feedback,
-            block_length=self.block,
-            cache=self.cache,
-            max_new_tokens=self.new,
-            early_finish=False,
-        ).settled()
+        plain = Decoding(TopN(self.rate), self.feedback, max_new_tokens=self.new, early_finish=False)
+        return replace(plain, block_length=self.block, cache=self.cache).settled()
 
-    def run(self, model: Denoiser, engine: EngineKind | Literal["auto"] = "auto") -> list[Generation]:
+    def run(self, model: Denoiser, engine: AnyEngine = "auto") -> list[Generation]:
         texts = prompts(model, self.batch, self.prompt)
         return generate(model, texts, decoding=self.decoding, batch_size=self.batch, engine=engine)
 
