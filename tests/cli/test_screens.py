@@ -121,4 +121,4 @@ def test_targets_of_the_bench() -> None:
     text = table(list(map(in_lines, rows)), WIDTH, labels=2).plain
     assert_fits(text)
     for row in rows:
-        assert_whole(text, row["measured"], row["asked"], row["verdict"], *row["what"].split())
+        assert_whole(text, row["measured"], row["target"], row["verdict"], *row["what"].split())

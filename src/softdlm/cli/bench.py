@@ -59,6 +59,6 @@ def bench(
 def in_lines(verdict: Mapping[str, str]) -> dict[str, str]:
     """What was measured; below it, where there is a target, the target and whether it was met."""
     lines = [verdict["measured"]]
-    if verdict["asked"] != "—":
-        lines += [verdict["asked"], verdict["verdict"]]
+    if verdict["target"] != "—":
+        lines += [verdict["target"], verdict["verdict"]]
     return {"shape": verdict["shape"], "what": verdict["what"], "measured": "\n".join(lines)}
