@@ -49,9 +49,7 @@ def cell(feedback: str | FeedbackRule = "vanilla", commit: str | CommitRule = "t
 
 
 def planned(one: Cell, items: Sequence[str] = ("a", "b", "c")) -> Planned:
-    whole = protocol(
-        one, {"digest": "w"}, {"name": "mini-math", "count": len(items), "items": digest(list(items))}
-    )
+    whole = protocol(one, {"digest": "w"}, {"name": "mini-math", "count": len(items), "items": digest(list(items))})
     return Planned(digest(whole), one, whole, tuple(items))
 
 

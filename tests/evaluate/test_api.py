@@ -69,7 +69,9 @@ def test_the_command_line_gives_the_same_cells_and_rows(folder: Path, model: Any
     base = Decoding(commit="topn(2)", max_new_tokens=6)
     decodings = [replace(base, feedback="vanilla"), replace(base, feedback="slerp(k=2, lam=0.5)")]
     found = softdlm.evaluate(model, "either-or", decodings, limit=2, out=tmp_path / "python", single=True)
-    assert {each.name for each in found.folders} == {each.parent.name for each in tmp_path.glob(f"command/*/{MANIFEST}")}
+    assert {each.name for each in found.folders} == {
+        each.parent.name for each in tmp_path.glob(f"command/*/{MANIFEST}")
+    }
     assert len(found.rows) == 3
     assert timeless(found.rows) == timeless(json.loads(done.stdout)["rows"])
 
