@@ -1,12 +1,16 @@
 """`softdlm.evaluate`: the cells, folders and rows of the command line, from Python."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import softdlm
 from softdlm import Decoding, SoftDLMError, UsageError
+from softdlm.cli.main import app
 from softdlm.evaluate import executors
 from softdlm.evaluate.cell import ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor
@@ -40,14 +44,13 @@ def decoding_of(cell: Path) -> dict[str, Any]:
     return read_manifest(cell)["protocol"]["decoding"]
 
 
-@pytest.mark.parametrize("single", [False, True])
-def test_three_lines_give_what_a_grid_gives(single: bool, tmp_path: Path) -> None:
+def test_three_lines_give_what_a_grid_gives(tmp_path: Path) -> None:
     model = softdlm.load("builtin", device="cpu")
     decodings = [{"feedback": "vanilla", "tokens_per_step": 8}, Decoding(feedback="slerp", commit=softdlm.TopN(8))]
-    found = softdlm.evaluate(model, "mini-math", decodings, limit=2, out=tmp_path / "python", single=single)
+    found = softdlm.evaluate(model, "mini-math", decodings, limit=2, out=tmp_path / "python")
 
     swept = sweep(Decoding(), ("vanilla", "slerp"), ("topn(8)",))
-    grid = Grid((ModelSpec.of("builtin", device="cpu"),), (TaskSpec("mini-math", limit=2),), swept, single=single)
+    grid = Grid((ModelSpec.of("builtin", device="cpu"),), (TaskSpec("mini-math", limit=2),), swept, single=False)
     chosen = plan(grid)
     assert run(chosen, tmp_path / "grid", LocalExecutor()) == {}
     assert [each.name for each in found.folders] == [each.key for each in chosen.cells]
@@ -56,6 +59,21 @@ def test_three_lines_give_what_a_grid_gives(single: bool, tmp_path: Path) -> Non
     assert timeless(found.rows) == timeless(theirs)
     assert {row["method"] for row in found.rows} == {"vanilla", "slerp k=3 lam=0.5"}
     assert str(found).splitlines()[0].startswith("builtin · mini-math · 2 items")
+
+
+def test_the_command_line_gives_the_same_cells_and_rows(folder: Path, model: Any, tmp_path: Path) -> None:
+    words = "--task either-or --feedback vanilla,slerp(k=2) --commit topn(2) --lam 0.5 -n 6 --limit 2 --device cpu"
+    place = ["--model", str(folder), "--out", str(tmp_path / "command")]
+    done = CliRunner().invoke(app, ["eval", *words.split(), *place, "--json"])
+    assert done.exit_code == 0, done.output
+    base = Decoding(commit="topn(2)", max_new_tokens=6)
+    decodings = [replace(base, feedback="vanilla"), replace(base, feedback="slerp(k=2, lam=0.5)")]
+    found = softdlm.evaluate(model, "either-or", decodings, limit=2, out=tmp_path / "python", single=True)
+    assert {each.name for each in found.folders} == {
+        each.parent.name for each in tmp_path.glob(f"command/*/{MANIFEST}")
+    }
+    assert len(found.rows) == 3
+    assert timeless(found.rows) == timeless(json.loads(done.stdout)["rows"])
 
 
 def test_a_second_call_decodes_nothing_also_from_the_models_name(
@@ -87,8 +105,9 @@ def test_rules_of_ones_own_as_values_and_from_a_file(
     (tmp_path / "rules.py").write_text(RULES)
     monkeypatch.chdir(tmp_path)
     asked: Any = {"limit": 2, "out": tmp_path / "out"}
-    spelled = {"feedback": "rules.py:Mine(k=2)", "commit": "rules.py:leftmost", "max_new_tokens": 8}
-    found = softdlm.evaluate(model, "mini-math", [Decoding(commit=two_surest, max_new_tokens=8), spelled], **asked)
+    base = {"max_new_tokens": 8, "eos": "forbid"}
+    spelled = {"feedback": "rules.py:Mine(k=2)", "commit": "rules.py:leftmost", **base}
+    found = softdlm.evaluate(model, "mini-math", [Decoding.of(commit=two_surest, **base), spelled], **asked)
     assert {(row["method"], row["rate"]) for row in found.rows} == {
         ("vanilla", "two_surest"), ("Mine k=2", "leftmost"),
     }  # fmt: skip
@@ -97,7 +116,7 @@ def test_rules_of_ones_own_as_values_and_from_a_file(
         "two_surest", "rules.py:leftmost", "rules.py:Mine(k=2)",
     )  # fmt: skip
     assert own["commit_source"] != from_file["commit_source"] == from_file["feedback_source"]
-    assert [row["passes"] for row in found.rows if row["method"] != "vanilla"] == [4.0], "two of eight in each pass"
+    assert [row["passes"] for row in found.rows] == [4.0, 4.0], "two of eight in each pass"
     (tmp_path / "rules.py").write_text(RULES.replace("<= 2", "<= 4"))
     edited = softdlm.evaluate(model, "mini-math", spelled, **asked)
     assert edited.folders != found.folders[1:]

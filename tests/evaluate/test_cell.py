@@ -84,7 +84,8 @@ def test_every_change_of_the_protocol_changes_the_name(folder: Path) -> None:
 
 
 def test_what_cannot_change_a_token_is_no_part_of_the_name(folder: Path) -> None:
-    for change in ({"early_finish": False}, {"candidates": 9}):
+    changes: list[dict[str, Any]] = [{"early_finish": False}, {"candidates": 9}]
+    for change in changes:
         assert key(folder, **change) == key(folder)
 
 

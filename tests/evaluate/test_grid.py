@@ -85,12 +85,13 @@ def test_the_models_own_settings_unless_others_are_given(grid: Grid, tmp_path: P
     for recipe in (None, "paper"):
         (found,) = cells(replace(mine, decodings=(Decoding(),), recipe=recipe))
         assert found.decoding.rules == (softdlm.TopN(4), softdlm.Slerp(2, 0.5))
-    for fields, wanted in (
+    given: list[tuple[Any, str]] = [
         ({"feedback": "euclidean"}, "euclidean k=2 lam=0.5"),
         ({"feedback": "slerp(lam=0.1)"}, "slerp k=2 lam=0.1"),
         ({"lam": 0.1}, "slerp k=2 lam=0.1"),
         ({"feedback": softdlm.Slerp()}, "slerp k=3 lam=0.3"),
-    ):
+    ]
+    for fields, wanted in given:
         assert methods(replace(mine, decodings=(Decoding(**fields),))) == [wanted]
     (task,) = mine.tasks
     (found,) = cells(replace(mine, decodings=(Decoding(),)))

@@ -85,13 +85,14 @@ def test_results_record_the_whole_protocol() -> None:
 
 
 def test_the_checkpoints_own_settings_count_where_model_args_leave_them_out() -> None:
-    from softdlm.evaluate.harness import SoftDLM
+    from softdlm.evaluate import harness
 
-    lm = SoftDLM(pretrained="builtin", device="cpu")
+    make: Any = harness.SoftDLM
+    lm = make(pretrained="builtin", device="cpu")
     (asked,) = lm._requests([request("Ava has 3 apples and buys 4 more. How many has she?")])
     assert asked.decoding.feedback == Slerp(3, 0.5)
     assert asked.decoding.max_new_tokens == 64
-    lm = SoftDLM(pretrained="builtin", device="cpu", tokens_per_step=8)
+    lm = make(pretrained="builtin", device="cpu", tokens_per_step=8)
     prompt = lm.apply_chat_template([{"role": "user", "content": "What is 17 + 25?"}])
     alone = softdlm.generate(lm.model, "What is 17 + 25?", feedback=Slerp(3, 0.5), commit=TopN(8), max_new_tokens=64)
     assert lm.generate_until([request(prompt)]) == [alone.text]

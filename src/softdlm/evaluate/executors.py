@@ -119,7 +119,7 @@ class LocalExecutor:
 
 
 def warm_up(model: Denoiser) -> Denoiser:
-    """One token, so that the first sample's seconds do not hold the device's awakening."""
+    """Decode one token, so that the first sample's seconds do not include the start of the device."""
     with suppress(SoftDLMError):
         generate(model, [next(iter(model.eos_ids), 0)], max_new_tokens=1)
     return model
@@ -128,7 +128,7 @@ def warm_up(model: Denoiser) -> Denoiser:
 def batches(task: EvalTask, lengths: Mapping[str, int], size: int, wanted: set[str]) -> Iterator[list[Any]]:
     """Items of like length together, the longest first; the batches are those of the whole task, less what is done.
 
-    So an interrupted run goes on with the batches that an undisturbed one has, and memory runs out at once or never.
+    So a resumed run has the batches of an uninterrupted one, and memory runs out at once or never.
     """
     items = sorted(task.items, key=lambda item: (tuple(item.stop), -lengths[item.id], item.id))
     for start in range(0, len(items), size):

@@ -111,7 +111,7 @@ class Planned:
 class Plan:
     cells: tuple[Planned, ...]
     failures: tuple[str, ...]
-    """Models and tasks that cannot be had, in one line each: they do not cost the others."""
+    """Models and tasks that cannot be loaded, in one line each; the other cells are run."""
 
 
 def plan(grid: Grid) -> Plan:
@@ -205,7 +205,7 @@ def task_source(task: EvalTask) -> Source:
 
 
 def check_prompts(spec: TaskSpec, lengths: Mapping[str, int], found: Checkpoint, max_new_tokens: int) -> None:
-    """A prompt that does not fit is said now, not an hour into the run."""
+    """Refuse a prompt that does not fit before anything is decoded."""
     longest = max(lengths, key=lambda name: lengths[name])
     if lengths[longest] + max_new_tokens > found.max_length:
         raise PromptError(

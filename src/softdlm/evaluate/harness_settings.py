@@ -49,8 +49,8 @@ class Settings:
         for name in ("feedback", "commit", "cache"):
             if str(given.get(name)).count("(") > str(given.get(name)).count(")"):
                 raise UsageError(
-                    f"{name} {given[name]!r}: lm-eval splits --model_args at commas; write feedback=slerp,k=2,lam=0.3 "
-                    'or all of them as JSON: {"feedback": "slerp(k=2, lam=0.3)"}'
+                    f"{name} is {given[name]!r}: lm-eval splits --model_args at commas; write "
+                    'feedback=slerp,k=2,lam=0.3, or give all arguments as JSON: {"feedback": "slerp(k=2, lam=0.3)"}'
                 )
         own = {name: given[name] for name in _CONVERTERS if name in given and not parsing.is_none(given[name])}
         decoding = Decoding.of(**{name: given[name] for name in words if name in given})

@@ -34,7 +34,9 @@ Answers = list[tuple[str, Sample | Failure]]
 IN_FLIGHT = 2
 """Shards at an actor: one is decoded while the next is on its way."""
 DEATHS = 5
-"""Of workers over one shard before its cell is given up: an item that takes its process down must not go round."""
+"""How many workers may die at one shard before its cell is given up: an item that kills its worker is not retried
+for ever.
+"""
 PROBE_AGAIN = 0.5
 """Seconds between calls to an actor that is not there yet."""
 
@@ -73,7 +75,7 @@ class RayExecutor:
 
     address None is the connection this process has, else RAY_ADDRESS, else a cluster of its own on this machine.
     workers None is one for each GPU, or without `gpu` one for each CPU; each takes one GPU or one CPU thread.
-    batch_size None is 32 with a GPU, else 1. patience is for how many seconds a run goes on without any worker.
+    batch_size None is 32 with a GPU, else 1. patience is how many seconds a run waits without any worker.
     """
 
     address: str | None = None
@@ -104,7 +106,7 @@ class RayExecutor:
                 yield from owner.answers(iter(works))
             except ConnectionError as error:
                 raise ClusterError(
-                    f"lost the cluster ({error}); finished samples are safe: mend it, then run the same again"
+                    f"lost the cluster ({error}); finished samples are kept: run the same command again to resume"
                 ) from error
             finally:
                 owner.dismiss()

@@ -160,7 +160,7 @@ def run(plan: Plan, out: Path, executor: Executor, report: Report = lambda progr
     """Answer what is missing and finish the cells; returns the failures by key.
 
     A disk that refuses and a cell that another process holds end the run at once; a failing model or item costs its
-    cell only. Whatever ends it, every sample that was reported is on disk, and the same call goes on from there.
+    cell only. Whatever ends it, every sample that was reported is on disk, and the same call resumes from there.
     """
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
