@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -150,6 +150,7 @@ def test_the_record_holds_what_can_change_a_token(tmp_path: Path) -> None:
         assert replace(settled, **change).record() == settled.record()
     for change in ({"seed": 1}, {"forbid": (3,)}, {"top_k": 4}, {"cache": Dual()}, {"block_length": 8}):
         assert replace(settled, **change).record() != settled.record()
+    assert replace(settled, cache=Dual()).record() != replace(settled, cache=Dual(refresh=2)).record()
     file = tmp_path / "rules.py"
     file.write_text("def first(prediction, open, context):\n    return open & (open.cumsum(1) == 1)\n")
     mine = Decoding(commit=f"{file}:first").settled().record()
@@ -176,16 +177,17 @@ def test_every_entry_point_takes_the_checkpoints_own_settings() -> None:
 
 def test_one_decoding_per_prompt_gives_what_each_gives_alone() -> None:
     model = tiny("llada")
-    prompts = [[3, 4, 5], [6, 7], [8, 9, 10, 11]]
+    prompts = [[3, 4, 5], [6, 7], [8, 9, 10, 11], [12, 13]]
     each = [
         Decoding(commit=TopN(2), feedback=Slerp(), max_new_tokens=9),
         Decoding(commit=TopN(2), feedback=Slerp(), max_new_tokens=12, seed=4),
         Decoding(commit="entropy(0.5)", max_new_tokens=8, temperature=0.8, seed=5),
+        Decoding(commit="entropy(0.5)", max_new_tokens=10, temperature=0.8, seed=6),
     ]
-    together = softdlm.generate(model, prompts, decoding=each, requests=[4, 5, 6])
-    for number, prompt, how, answer in zip((4, 5, 6), prompts, each, together, strict=True):
+    together = softdlm.generate(model, prompts, decoding=each, requests=[4, 5, 6, 7])
+    for number, prompt, how, answer in zip((4, 5, 6, 7), prompts, each, together, strict=True):
         assert softdlm.generate(model, [prompt], decoding=how, requests=[number])[0] == answer
-    with pytest.raises(UsageError, match="3 prompts but 2 decodings"):
+    with pytest.raises(UsageError, match="4 prompts but 2 decodings"):
         softdlm.generate(model, prompts, decoding=each[:2])
     with pytest.raises(UsageError, match="give decoding, or fields such as seed, not both"):
         softdlm.generate(model, prompts, decoding=each[0], seed=3)
@@ -217,6 +219,66 @@ def test_a_rule_may_remember(engine: Any) -> None:
     steps = list(softdlm.denoise(model, canvas, commit=Patient(), feedback=Slerp(), engine=engine))
     assert len(steps) == 3 * 7
     assert [bool(step.committed.any()) for step in steps] == [index % 3 == 2 for index in range(21)]
+
+
+@dataclass(frozen=True, eq=False)
+class Counting:
+    """Commits the surest position; its memory counts the row's passes and each position's predictions."""
+
+    kept: list[Any] = field(default_factory=list)
+    """The memory in each pass, for a test to read."""
+
+    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+        return {"passes": torch.zeros(rows, 1, device=device), "seen": torch.zeros(rows, length, device=device)}
+
+    def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:
+        return {name: value + 1 for name, value in state.items()}
+
+    def __call__(self, prediction: Any, open: Any, context: Any) -> torch.Tensor:
+        self.kept.append(context.state)
+        return TopN(1)(prediction, open, context)
+
+
+@dataclass(frozen=True)
+class Fading:
+    """A soft token that moves away from [MASK] with every prediction; its memory is not the commit rule's."""
+
+    k: int = 1
+
+    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+        return {"seen": torch.full((rows, length), 100.0, device=device)}
+
+    def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:
+        return {"seen": state["seen"] + 1}
+
+    def __call__(self, prediction: Any, embeddings: Any, context: Any) -> torch.Tensor:
+        assert (context.state["seen"] >= 100).all()
+        return embeddings.mask * (1 - context.state["seen"][:, None] / 1000)
+
+
+@pytest.mark.parametrize("feedback", [Mask(), Fading()])
+@pytest.mark.parametrize("engine", ["dynamic", "static"])
+def test_memory_changes_where_a_row_took_part_and_a_position_was_predicted(engine: Any, feedback: Any) -> None:
+    """With blocks a pass predicts a part of the canvas; with a cache the rows of a static batch wait for each other."""
+    model, commit = tiny("llada"), Counting()
+    canvas = Canvas.pack([[3, 4, 5], [6, 7]], [8, 12], model.mask_id, 0)
+    fields: Any = {"block_length": 3, "cache": Dual(), "engine": engine}
+    steps = list(softdlm.denoise(model, canvas, commit=commit, feedback=feedback, **fields))
+    seen, passes = torch.zeros(canvas.ids.shape), torch.zeros(len(canvas.ids), 1)
+    for state, step in zip(commit.kept, steps, strict=True):
+        seen, passes = seen + step.requested, passes + step.requested.any(1, keepdim=True)
+        assert torch.equal(state["seen"], seen)
+        assert torch.equal(state["passes"], passes)
+    assert len(set(passes.flatten().tolist())) == 2, "one row took part more often than the other"
+
+
+def test_a_memory_that_changes_its_names_is_refused() -> None:
+    class Forgetful(Counting):
+        def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:
+            return {"passes": state["passes"] + 1}
+
+    with pytest.raises(UsageError, match=r"update gave \['passes'\], but init gave \['passes', 'seen'\]"):
+        softdlm.generate(tiny("llada"), [3, 4], commit=Forgetful(), max_new_tokens=4, engine="dynamic")
 
 
 @pytest.mark.parametrize("engine", ["dynamic", "static"])
