@@ -129,7 +129,7 @@ def source_digest(rule: Any) -> str | None:
 def _sources(rule: Any) -> Iterator[str]:
     plain = inspect.isfunction(rule) and rule.__closure__ is None and rule.__name__ != "<lambda>"
     kind: Any = rule if plain else type(rule)
-    if not plain and not dataclasses.is_dataclass(kind):
+    if not plain and not hasattr(kind, "__dataclass_fields__"):
         raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
     if not (kind.__module__ or "").startswith("softdlm."):
         yield _source(kind)
