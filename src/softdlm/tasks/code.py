@@ -78,7 +78,7 @@ def _slots(rng: Random, plan: CodePlan, names: dict[str, str]) -> dict[str, str]
         if kind in ("test", "expr"):
             says, constant = drawn
             slots["cond" if kind == "test" else "map"] = says.format(q=constant)
-            slots[kind] = rng.choice(parts.SAYS[says].codes).format(x=subject, q=constant)
+            slots[kind] = rng.choice(parts.CODES[says]).format(x=subject, q=constant)
         else:
             slots.update(zip(parts.SLOTS[kind], drawn, strict=True))
     return slots

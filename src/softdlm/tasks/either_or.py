@@ -6,12 +6,11 @@ names that the paper does not pair; the other half are names shuffled word by wo
 words belong together.
 """
 
-import json
 from functools import cache
-from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
+from softdlm.tasks.data import read_table
 from softdlm.tasks.task import Item, Split, TaskSource, split_of
 
 NAME = "either-or"
@@ -35,7 +34,7 @@ class Choice(NamedTuple):
 @cache
 def paper_choices(group: str) -> tuple[Choice, ...]:
     """The prompts of one of the paper's tables ("two", "three", "four") or of Figure 1 ("figure1")."""
-    table = json.loads(files("softdlm.tasks").joinpath("prompts70.json").read_text(encoding="utf-8"))[group]
+    table = read_table("prompts70")[group]
     return tuple(Choice(table["template"], **row) for row in table["rows"])
 
 

@@ -5,15 +5,15 @@ containers, {n}, {k}, {m} numbers, {t} a factor in words, {e} an equation such a
 letters are capitalised later. Entries are drawn with equal probability, so one that is repeated is drawn more often.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
+
+from softdlm.tasks.data import read_table
 
 Sentences = Mapping[str, Sequence[str]]
 """Kind of event, question or equation -> its wordings."""
 
-_WORDS: dict[str, Any] = json.loads(files("softdlm.tasks").joinpath("math_words.json").read_text(encoding="utf-8"))
+_WORDS: dict[str, Any] = read_table("math_words")
 
 SHE: list[str] = _WORDS["names"]["she"]
 HE: list[str] = _WORDS["names"]["he"]
