@@ -5,7 +5,7 @@ names; {test} and {expr} are a drawn condition and change, worded as {cond} and 
 {c}, {d} are constants. The first body of a family is the reference that computes the results of the hidden tests.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from softdlm.tasks.data import read_table
 
@@ -21,7 +21,9 @@ class CodeFamily(NamedTuple):
     """What a drawn condition or change applies to."""
 
 
-FAMILIES = {
-    name: CodeFamily(name, **{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-    for name, entry in read_table("code_families").items()
-}
+def _family(name: str, entry: dict[str, Any]) -> CodeFamily:
+    lists = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    return CodeFamily(name, **{**entry, **lists})
+
+
+FAMILIES = {name: _family(name, entry) for name, entry in read_table("code_families").items()}

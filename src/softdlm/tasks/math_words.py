@@ -30,6 +30,10 @@ ENDINGS: list[str] = _WORDS["endings"]
 
 STORY_SENTENCES: Sentences = _WORDS["story"]["sentences"]
 STORY_ASKS: Sentences = _WORDS["story"]["asks"]
+STORY_NUMBERS: Mapping[str, Mapping[str, tuple[int, int]]] = _WORDS["story"]["numbers"]
+"""Kind -> the least and the greatest value of each of its numbers, for kinds that do not depend on what was before."""
+STORY_EQUATIONS: Mapping[str, str] = _WORDS["story"]["equations"]
+"""Kind -> its equation; v is the number of things before the event, n, k and m are the event's own numbers."""
 PEOPLE_SENTENCES: Sentences = _WORDS["people"]["sentences"]
 PEOPLE_ASKS: Sentences = _WORDS["people"]["asks"]
 SHOP_SENTENCES: Sentences = _WORDS["shop"]["sentences"]
