@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
+from softdlm import parsing
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.models.denoiser import Attention, Denoiser, OwnSettings, Source
 from softdlm.models.family import Family
@@ -47,8 +48,7 @@ def load(
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
     EOS first, then any end-of-turn ids.
     """
-    if attention not in get_args(Attention):
-        raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
+    parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
     number = find_dtype(dtype, place)
     found = find_checkpoint(model, revision=revision, mask_id=mask_id, eos_ids=eos_ids, max_length=max_length)
@@ -189,10 +189,6 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
 def cpu_has_bfloat16() -> bool:
     """Whether this CPU multiplies in bfloat16; others emulate it and are slower than in float32."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-
-
-def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
