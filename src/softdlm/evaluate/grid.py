@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from softdlm.commit import CommitRule
@@ -68,12 +69,10 @@ def sweep(
     lams: Sequence[float | None] = (None,),
 ) -> tuple[Decoding, ...]:
     """Every feedback rule at every strength it has, with every commit rule; the rest as in `base`."""
-    made = []
-    for commit in commits:
-        for rule in feedback:
-            for k in ks:
-                for lam in lams:
-                    made.append(replace(base, commit=commit, feedback=_with_strength(rule, k, lam)))
+    made = [
+        replace(base, commit=commit, feedback=_with_strength(rule, k, lam))
+        for commit, rule, k, lam in product(commits, feedback, ks, lams)
+    ]
     return tuple(dict.fromkeys(made)) if all(map(_has_hash, made)) else tuple(made)
 
 

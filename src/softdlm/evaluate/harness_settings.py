@@ -14,6 +14,8 @@ from softdlm.decoding import SHORTCUTS, Decoding
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import OwnSettings
 
+LOADING = ("revision", "dtype", "device", "attention", "mask_id", "eos_ids", "max_length")
+"""The settings that `load` takes."""
 DEFAULT_NEW_TOKENS = 256
 """lm-eval's own, where neither the task nor the checkpoint names a length."""
 

@@ -117,10 +117,6 @@ def _fenced(text: str) -> str:
     return extract.begin_done("```python" + text)
 
 
-def _whole(text: str) -> str:
-    return text
-
-
 def _mbpp_block(doc: Doc) -> str:
     return f"\n{doc['code']}\n```"
 
@@ -139,6 +135,6 @@ SCORINGS: dict[str, Scoring] = {
     "mbpp": CodeScoring(_mbpp(_fenced), _mbpp_block),
     "mbpp-compat": CodeScoring(_mbpp(_fenced, compatible=True), _mbpp_block),
     "mbpp-begin": CodeScoring(_mbpp(extract.begin_done), _mbpp_framed),
-    "mbpp-dream": CodeScoring(_mbpp(_whole), lambda doc: doc["code"]),
-    "mbpp-dream-compat": CodeScoring(_mbpp(_whole, compatible=True), lambda doc: doc["code"]),
+    "mbpp-dream": CodeScoring(_mbpp(str), lambda doc: doc["code"]),
+    "mbpp-dream-compat": CodeScoring(_mbpp(str, compatible=True), lambda doc: doc["code"]),
 }
