@@ -191,13 +191,10 @@ class SoftDLM(LM):
         continuation = context[len(kept) :] + continuation
         alone = encode(self.model, continuation, chat=False)
         if not kept:
-            return [self._first_id()], alone
+            bos = self.tokenizer.bos_token_id
+            return [self.model.eos_ids[0] if bos is None else bos], alone
         before = encode(self.model, kept, chat=False)
         return before, encode(self.model, kept + continuation, chat=False)[len(before) :] or alone
-
-    def _first_id(self) -> int:
-        bos = self.tokenizer.bos_token_id
-        return self.model.eos_ids[0] if bos is None else bos
 
     def _is_greedy(self, before: list[int], target: list[int]) -> bool:
         """Whether one token at a time, the surest first, gives the continuation."""

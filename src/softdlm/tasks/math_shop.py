@@ -17,11 +17,7 @@ class Shop(NamedTuple):
     number: int
 
 
-_SHAPES = {
-    2: ((1, 0, 1), (1, 1, 0)),
-    3: ((1, 1, 1), (2, 0, 0)),
-    4: ((2, 1, 0), (2, 0, 1)),
-}
+_SHAPES = {2: ((1, 0, 1), (1, 1, 0)), 3: ((1, 1, 1), (2, 0, 0)), 4: ((2, 1, 0), (2, 0, 1))}
 """Level -> (number of lots, 1 with an extra, 1 if the question takes a step)."""
 
 

@@ -4,7 +4,7 @@ from random import Random
 from typing import NamedTuple
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, pronoun_or_name, times
+from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, pronoun_or_name
 
 _STARTS = ("have", "have", "boxes", "kinds", "more", "fewer", "times")
 _EVENTS = ("gain", "gain", "lose", "lose", "double", "triple", "half", "packs", "gifts")
@@ -121,7 +121,7 @@ def _steps(event: Event, value: int, slots: Slots) -> list[Equation]:
 
 def write(rng: Random, events: tuple[Event, ...]) -> tuple[str, str] | None:
     slots = cast(rng)
-    slots["t"] = times(rng, events[0].k) if events[0].kind == "times" else ""
+    slots["t"] = rng.choice(words.TIMES[events[0].k]) if events[0].kind == "times" else ""
     asked = _question(rng, events, slots)
     slots["S"] = pronoun_or_name(rng, str(slots["N"]))
     return problem(rng, asked, solve(events, slots), words.STORY_STEPS)

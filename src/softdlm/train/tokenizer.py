@@ -40,8 +40,7 @@ def build(folder: Path) -> None:
     if size > VOCABULARY:
         raise ValueError(f"the vocabulary has {size} entries, more than {VOCABULARY}: use fewer words in the tasks")
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
-    config = json.dumps(_config(), indent=2, ensure_ascii=False)
-    write_text(folder / "tokenizer_config.json", config + "\n")
+    write_text(folder / "tokenizer_config.json", json.dumps(_config(), indent=2, ensure_ascii=False) + "\n")
 
 
 def build_tokenizer() -> Tokenizer:
