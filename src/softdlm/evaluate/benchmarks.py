@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,9 +160,7 @@ def _load_task(name: str, data_dir: str | Path | None, allow_unsandboxed: bool) 
 def _build(task: BenchmarkTask, tokenizer: Any, limit: int | None) -> tuple[BenchmarkItem, ...]:
     from softdlm.evaluate.harness_task import render
 
-    def template(messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        return render(tokenizer, messages, add_generation_prompt)
-
+    template = partial(render, tokenizer)
     task.build_all_requests(
         limit=limit, apply_chat_template=True, fewshot_as_multiturn=task.turns, chat_template=template
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
+from softdlm import parsing
 from softdlm.commit import TopN, rate_label
 from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
@@ -49,8 +50,7 @@ class ModelSpec:
     eos_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.attention not in get_args(Attention):
-            raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {self.attention!r}")
+        parsing.one_of(Attention)("attention", self.attention)
 
     @staticmethod
     def of(
@@ -64,15 +64,8 @@ class ModelSpec:
         return find_checkpoint(self.name, revision=self.revision, mask_id=self.mask_id, eos_ids=self.eos_ids)
 
     def load(self) -> Denoiser:
-        return load(
-            self.name,
-            revision=self.revision,
-            dtype=self.dtype,
-            device=self.device,
-            attention=self.attention,
-            mask_id=self.mask_id,
-            eos_ids=self.eos_ids,
-        )
+        how = {name: value for name, value in vars(self).items() if name != "name"}
+        return load(self.name, **how)
 
     def record(self, found: Checkpoint) -> dict[str, Any]:
         """Whose answers these are. A folder counts by its content, so it may be moved and must not be changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import product
 
 INVALID = "[invalid]"
@@ -97,7 +97,7 @@ def _unquoted(text: str) -> str:
     return text if _parse(text) is not None else text.removesuffix("'")
 
 
-def _begin_done_patterns() -> Iterator[re.Pattern[str]]:
+def _begin_done_patterns() -> list[re.Pattern[str]]:
     begins, ends = (r"\[BEGIN\]", "BEGIN"), (r"\[DONE\]", "DONE")
     bodies = ("'(.*)'", "'(.*)", "(.*)")
     fenced = ("```python", "```")
@@ -105,11 +105,10 @@ def _begin_done_patterns() -> Iterator[re.Pattern[str]]:
     closed = [rf"{fence}\s*(.*)\s*```" for fence in fenced]
     opened = [rf"{fence}\s*(.*)\s*$" for fence in fenced]
     loose = [r"\[BEGIN\]\s*'(.*)", r"\[BEGIN\](.*)", r"'(.*)'\s*\[DONE\]"]
-    for pattern in (*framed, *closed, *opened, *loose):
-        yield re.compile(pattern, re.DOTALL)
+    return [re.compile(pattern, re.DOTALL) for pattern in (*framed, *closed, *opened, *loose)]
 
 
-_BEGIN_DONE = tuple(_begin_done_patterns())
+_BEGIN_DONE = _begin_done_patterns()
 
 
 def needed(code: str, names: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from softdlm.commit import CommitRule
@@ -52,12 +53,7 @@ class Grid:
         """Every Decoding, filled; vanilla at one token a step first where it is wanted, none twice."""
         first = self.decodings[0]
         single = [replace(first, commit="topn(1)", feedback=SINGLE.feedback, k=None, lam=None)] if self.single else []
-        found: list[Decoding] = []
-        for each in [*single, *self.decodings]:
-            settled = each.settled(*sources, {"commit": "topn(1)"})
-            if settled not in found:
-                found.append(settled)
-        return found
+        return _distinct([each.settled(*sources, {"commit": "topn(1)"}) for each in [*single, *self.decodings]])
 
 
 def sweep(
@@ -68,13 +64,11 @@ def sweep(
     lams: Sequence[float | None] = (None,),
 ) -> tuple[Decoding, ...]:
     """Every feedback rule at every strength it has, with every commit rule; the rest as in `base`."""
-    made = []
-    for commit in commits:
-        for rule in feedback:
-            for k in ks:
-                for lam in lams:
-                    made.append(replace(base, commit=commit, feedback=_with_strength(rule, k, lam)))
-    return tuple(dict.fromkeys(made)) if all(map(_has_hash, made)) else tuple(made)
+    made = [
+        replace(base, commit=commit, feedback=_with_strength(rule, k, lam))
+        for commit, rule, k, lam in product(commits, feedback, ks, lams)
+    ]
+    return tuple(_distinct(made))
 
 
 def _with_strength(rule: str | FeedbackRule, k: int | None, lam: float | None) -> str | FeedbackRule:
@@ -89,12 +83,13 @@ def _with_strength(rule: str | FeedbackRule, k: int | None, lam: float | None) -
     return f"{name}({', '.join([*([given] if given.strip() else []), *inside])})"
 
 
-def _has_hash(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def _distinct(decodings: Sequence[Decoding]) -> list[Decoding]:
+    """The first of each; compared without hashes, which rules of a user may lack."""
+    found: list[Decoding] = []
+    for each in decodings:
+        if each not in found:
+            found.append(each)
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from softdlm.decoding import Decoding
 from softdlm.engine.plan import check_length
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.evaluate.fingerprint import protocol, request_number
-from softdlm.evaluate.harness_settings import Settings
+from softdlm.evaluate.harness_settings import LOADING, Settings
 from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.likelihood import log_likelihood
 from softdlm.generation import encode, generate
@@ -52,19 +52,9 @@ class SoftDLM(LM):
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         self.settings = Settings.parse(arguments)
-        asked = self.settings
-        self.model = load(
-            asked.pretrained,
-            revision=asked.revision,
-            dtype=asked.dtype,
-            device=asked.device,
-            attention=asked.attention,  # type: ignore[arg-type]
-            mask_id=asked.mask_id,
-            eos_ids=asked.eos_ids,
-            max_length=asked.max_length,
-        )
+        self.model = load(self.settings.pretrained, **{name: getattr(self.settings, name) for name in LOADING})
         if self.model.tokenizer is None:
-            raise TokenizerError(f"{asked.pretrained} has no tokenizer, which an evaluation needs")
+            raise TokenizerError(f"{self.settings.pretrained} has no tokenizer, which an evaluation needs")
         self._device = self.model.device
 
     @classmethod
@@ -201,13 +191,10 @@ class SoftDLM(LM):
         continuation = context[len(kept) :] + continuation
         alone = encode(self.model, continuation, chat=False)
         if not kept:
-            return [self._first_id()], alone
+            bos = self.tokenizer.bos_token_id
+            return [self.model.eos_ids[0] if bos is None else bos], alone
         before = encode(self.model, kept, chat=False)
         return before, encode(self.model, kept + continuation, chat=False)[len(before) :] or alone
-
-    def _first_id(self) -> int:
-        bos = self.tokenizer.bos_token_id
-        return self.model.eos_ids[0] if bos is None else bos
 
     def _is_greedy(self, before: list[int], target: list[int]) -> bool:
         """Whether one token at a time, the surest first, gives the continuation."""

@@ -15,6 +15,8 @@ from softdlm.errors import UsageError
 from softdlm.models.denoiser import OwnSettings
 from softdlm.shortcuts import SHORTCUTS
 
+LOADING = ("revision", "dtype", "device", "attention", "mask_id", "eos_ids", "max_length")
+"""The settings that `load` takes."""
 DEFAULT_NEW_TOKENS = 256
 """lm-eval's own, where neither the task nor the checkpoint names a length."""
 

@@ -5,8 +5,7 @@ Families are named by their `model_type`: llada (LLaDA, LLaDA-1.5), llada2_moe (
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from itertools import product
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from softdlm.commit import Rank
@@ -18,27 +17,8 @@ Reading = Literal["dream-dllm", "dream-greedy"]
 DOMAINS: dict[str, Domain] = {"gsm8k": "math", "math500": "math", "humaneval": "code", "mbpp": "code"}
 RATES = (1, 2, 4, 8)
 """Tokens a step; 1 is single-token prediction."""
-SEARCH = tuple(product((2, 3, 4), (0.1, 0.3, 0.5, 0.7)))
-"""The (k, lambda) that both soft methods were searched over."""
 READINGS: tuple[Reading, ...] = ("dream-dllm", "dream-greedy")
 """Dream's vanilla, n tokens a step: ranked by entropy at temperature 0.1 and top-p 0.9 (default), or greedy."""
-
-_STRENGTH = {
-    ("llada", "math"): (2, 0.3),
-    ("llada", "code"): (3, 0.3),
-    ("Dream", "math"): (3, 0.1),
-    ("Dream", "code"): (2, 0.3),
-}
-_SHOTS_AND_LENGTH = {
-    ("llada", "gsm8k"): (5, 512),
-    ("llada", "math500"): (4, 512),
-    ("llada", "humaneval"): (0, 512),
-    ("llada", "mbpp"): (3, 256),
-    ("Dream", "gsm8k"): (0, 256),
-    ("Dream", "math500"): (0, 512),
-    ("Dream", "humaneval"): (0, 768),
-    ("Dream", "mbpp"): (0, 1024),
-}
 
 
 @dataclass(frozen=True)
@@ -60,6 +40,18 @@ class Setting:
         return {name: value for name, value in asdict(self).items() if name != "shots"}
 
 
+_SETTINGS: dict[tuple[str, str | None], Setting] = {
+    ("llada", "gsm8k"): Setting(2, 0.3, "last", 5, 512),
+    ("llada", "math500"): Setting(2, 0.3, "last", 4, 512),
+    ("llada", "humaneval"): Setting(3, 0.3, "forbid-first", 0, 512),
+    ("llada", "mbpp"): Setting(3, 0.3, "last", 3, 256),
+    ("Dream", "gsm8k"): Setting(3, 0.1, "allow", 0, 256),
+    ("Dream", "math500"): Setting(3, 0.1, "allow", 0, 512),
+    ("Dream", "humaneval"): Setting(2, 0.3, "allow", 0, 768),
+    ("Dream", "mbpp"): Setting(2, 0.3, "allow", 0, 1024),
+}
+
+
 def setting(family: str, task: str, reading: str | None = None) -> Setting:
     """The setting of a benchmark, or a variant of one (`gsm8k-...`), for a family.
 
@@ -70,12 +62,7 @@ def setting(family: str, task: str, reading: str | None = None) -> Setting:
     drawn: dict[str, Any] = {}
     if like == "Dream" and reading != "dream-greedy":
         drawn = {"rank": "entropy", "temperature": 0.1, "top_p": 0.9}
-    name = benchmark(task)
-    if name is None:
-        return Setting(**drawn)
-    k, lam = _STRENGTH[like, DOMAINS[name]]
-    shots, length = _SHOTS_AND_LENGTH[like, name]
-    return Setting(k, lam, eos_policy(like, name), shots, length, **drawn)
+    return replace(_SETTINGS.get((like, benchmark(task)), Setting()), **drawn)
 
 
 def check_reading(reading: str | None, like: str) -> None:
@@ -88,13 +75,6 @@ def check_reading(reading: str | None, like: str) -> None:
 def variant(family: str, task: str) -> str:
     """The benchmark with the prompts of this family: Dream has its own, without shots."""
     return f"{task}-dream" if family == "Dream" and task in DOMAINS else task
-
-
-def eos_policy(family: str, name: str) -> EosPolicy:
-    """EOS last; on HumanEval EOS forbidden and end of turn allowed; Dream as it comes."""
-    if family == "Dream":
-        return "allow"
-    return "forbid-first" if name == "humaneval" else "last"
 
 
 def benchmark(task: str) -> str | None:

@@ -117,16 +117,8 @@ def _fenced(text: str) -> str:
     return extract.begin_done("```python" + text)
 
 
-def _whole(text: str) -> str:
-    return text
-
-
 def _mbpp_block(doc: Doc) -> str:
     return f"\n{doc['code']}\n```"
-
-
-def _mbpp_framed(doc: Doc) -> str:
-    return f"[BEGIN]\n{doc['code']}\n[DONE]"
 
 
 SCORINGS: dict[str, Scoring] = {
@@ -138,7 +130,7 @@ SCORINGS: dict[str, Scoring] = {
     "humaneval-dream": CodeScoring(_humaneval_dream, _humaneval_solution),
     "mbpp": CodeScoring(_mbpp(_fenced), _mbpp_block),
     "mbpp-compat": CodeScoring(_mbpp(_fenced, compatible=True), _mbpp_block),
-    "mbpp-begin": CodeScoring(_mbpp(extract.begin_done), _mbpp_framed),
-    "mbpp-dream": CodeScoring(_mbpp(_whole), lambda doc: doc["code"]),
-    "mbpp-dream-compat": CodeScoring(_mbpp(_whole, compatible=True), lambda doc: doc["code"]),
+    "mbpp-begin": CodeScoring(_mbpp(extract.begin_done), lambda doc: f"[BEGIN]\n{doc['code']}\n[DONE]"),
+    "mbpp-dream": CodeScoring(_mbpp(str), lambda doc: doc["code"]),
+    "mbpp-dream-compat": CodeScoring(_mbpp(str, compatible=True), lambda doc: doc["code"]),
 }

@@ -170,14 +170,7 @@ def _order(result: Result) -> tuple[Any, ...]:
 
 def _distinctions(results: Sequence[Result]) -> list[str]:
     """The settings that tell rows of one model and task apart, where the labels do not."""
-    flat = [
-        {
-            name: value
-            for part in (each.protocol["model"], each.protocol["task"], each.settings)
-            for name, value in part.items()
-        }
-        for each in results
-    ]
+    flat = [{**each.protocol["model"], **each.protocol["task"], **each.settings} for each in results]
     places = [(each.labels["model"], each.labels["task"]) for each in results]
     varying = {
         name

@@ -39,12 +39,12 @@ class CompiledLayer(nn.Module):
     def __init__(self, layer: Any, index: int, **compiler: Any) -> None:
         super().__init__()
         alike = twin(layer)
-        alike.self_attn = joined_twin(layer.self_attn)
+        alike.self_attn = join(twin(layer.self_attn))
         alike.self_attn.layer_idx = 0
         if hasattr(alike, "mlp"):
-            alike.mlp = joined_twin(alike.mlp)
+            alike.mlp = join(twin(alike.mlp))
             if hasattr(alike.mlp, "shared_experts"):
-                alike.mlp.shared_experts = joined_twin(alike.mlp.shared_experts)
+                alike.mlp.shared_experts = join(twin(alike.mlp.shared_experts))
         self.index, self.run, self.narrow = index, compile_fixed(alike, **compiler), narrowed(alike)
 
     def forward(self, hidden_states: Tensor, past_key_values: Any = None, **inputs: Any) -> Any:
@@ -79,11 +79,4 @@ def twin(module: Kind) -> Kind:
     """A shallow copy: a new module with the same parameters and submodules."""
     other = copy.copy(module)
     other._modules = dict(module._modules)
-    return other
-
-
-def joined_twin(module: Kind) -> Kind:
-    """A shallow copy whose linear maps of one input are fused."""
-    other = twin(module)
-    join(other)
     return other

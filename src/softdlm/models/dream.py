@@ -10,19 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softdlm.models.attention import bidirectional
+from softdlm.models.chat_templates import chat_template
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import SIZES, Family, Weight, require, setting, settings
 
 USABLE_CONTEXT = 2048
 """Longest prompt and answer together, from the model's README; config.json repeats its parent's 131072."""
 
-CHAT_TEMPLATE = (
-    "{% if messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}"
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
+CHAT_TEMPLATE = chat_template("dream")
 
 _LAYER = (
     "input_layernorm.weight",

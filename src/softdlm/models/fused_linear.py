@@ -45,13 +45,14 @@ class FusedSlice(nn.Module):
         return result
 
 
-def join(module: Any) -> None:
-    """Replace those maps of a module that GROUPS names by slices of their fused product."""
+def join(module: Any) -> Any:
+    """The module itself, in which slices of a fused product replace the maps that GROUPS names."""
     for names in GROUPS:
         maps: list[Any] = [getattr(module, name, None) for name in names]
         if all(type(each) is nn.Linear for each in maps) and len({each.bias is None for each in maps}) == 1:
             for name, fused in zip(names, FusedLinear(maps).slices(), strict=True):
                 setattr(module, name, fused)
+    return module
 
 
 @torch.no_grad()

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from softdlm.models.attention import bidirectional
+from softdlm.models.chat_templates import chat_template
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import Family, Weight, require, setting
 
-CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}"
-    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}"
-    "{{ message['content'] | trim + '<|eot_id|>' }}"
-    "{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
+CHAT_TEMPLATE = chat_template("llada")
+
+KIND = {"block_type": "llama", "block_group_size": 1, "layer_norm_type": "rms", "activation_type": "silu", "rope": True}
+OFF = (
+    *("alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias"),
+    *("include_qkv_bias", "input_emb_norm", "scale_logits"),
 )
+"""The settings of config.json that the stock network has, and those that it has not."""
 
 # checkpoint leaf -> Llama leaf; ff_proj is the gated half, and ff_out means the LM head outside the blocks
 _BLOCK = {
@@ -33,18 +36,8 @@ _BLOCK = {
 def network(config: Mapping[str, Any]) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    require(
-        config,
-        block_type="llama",
-        layer_norm_type="rms",
-        activation_type="silu",
-        rope=True,
-        block_group_size=1,
-    )
-    off = ("alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias", "include_qkv_bias")
-    require(config, **dict.fromkeys((*off, "input_emb_norm", "scale_logits"), False))
-    heads = setting(config, "n_heads")
-    width = setting(config, "d_model")
+    require(config, **KIND, **dict.fromkeys(OFF, False))
+    heads, width = setting(config, "n_heads"), setting(config, "d_model")
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=setting(config, "embedding_size", "vocab_size"),

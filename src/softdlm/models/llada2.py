@@ -9,21 +9,13 @@ import torch
 
 from softdlm import kernels
 from softdlm.models.attention import bidirectional
+from softdlm.models.chat_templates import chat_template
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import SIZES, Family, ParameterSlice, Weight, require, setting, settings
 
 TRAINED_BLOCK = 32
 
-CHAT_TEMPLATE = (
-    "{% set system = messages[0]['content'] + '\\n' if messages[0]['role'] == 'system' else '' %}"
-    "{{ '<role>SYSTEM</role>' + system + 'detailed thinking off<|role_end|>' }}"
-    "{% for message in messages %}"
-    "{% set role = {'user': 'HUMAN', 'assistant': 'ASSISTANT'}.get(message['role']) %}"
-    "{% if role %}{{ '<role>' + role + '</role>' + message['content'] + '<|role_end|>' }}"
-    "{% elif not loop.first or message['role'] != 'system' %}"
-    "{{ raise_exception('this chat template has no role ' + message['role']) }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>' }}{% endif %}"
-)
+CHAT_TEMPLATE = chat_template("llada2")
 
 _LAYER = {
     "input_layernorm": "input_layernorm",

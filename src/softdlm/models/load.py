@@ -8,22 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
+from softdlm import parsing
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.models.denoiser import Attention, Denoiser, OwnSettings, Source
 from softdlm.models.family import Family
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import build
 
-# model_type -> module of the family, imported when needed
-FAMILIES = {
-    "llada": "softdlm.models.llada",
-    "Dream": "softdlm.models.dream",
-    "llada2_moe": "softdlm.models.llada2",
-}
+FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"}
+"""model_type -> module of the family in this package, imported when needed."""
 NATIVE = "native"
 BUILTIN = Path(__file__).parents[1] / "builtin"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model"]
@@ -47,8 +44,7 @@ def load(
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
     EOS first, then any end-of-turn ids.
     """
-    if attention not in get_args(Attention):
-        raise UsageError(f"attention must be one of {', '.join(get_args(Attention))}, not {attention!r}")
+    parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
     number = find_dtype(dtype, place)
     found = find_checkpoint(model, revision=revision, mask_id=mask_id, eos_ids=eos_ids, max_length=max_length)
@@ -57,15 +53,7 @@ def load(
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
         if not 0 <= value < vocabulary:
             raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
-    denoiser = found.family.denoiser(
-        network,
-        attention=attention,
-        mask_id=found.mask_id,
-        eos_ids=found.eos_ids,
-        tokenizer=found.tokenizer,
-        max_length=found.max_length,
-        source=found.source,
-    )
+    denoiser = found.family.denoiser(network, attention=attention, **found.identity)
     denoiser.own = found.own
     return denoiser
 
@@ -87,6 +75,11 @@ class Checkpoint:
     def own(self) -> OwnSettings:
         """The checkpoint's own decoding settings."""
         return OwnSettings.read(self.config.get("decoding", {}))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a denoiser takes over from its checkpoint."""
+        return {name: getattr(self, name) for name in ("mask_id", "eos_ids", "tokenizer", "max_length", "source")}
 
     @property
     def from_hub(self) -> bool:
@@ -160,15 +153,19 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def families() -> Iterator[tuple[str, Family]]:
-    for kind, module in FAMILIES.items():
-        yield kind, import_module(module).FAMILY
+    for kind in FAMILIES:
+        yield kind, _family(kind)
 
 
 def find_family(config: Mapping[str, Any], folder: Path) -> Family:
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise CheckpointError(f"{folder}: unknown model_type {kind!r}; known are {', '.join(FAMILIES)}")
-    return import_module(FAMILIES[kind]).FAMILY
+    return _family(kind)
+
+
+def _family(kind: str) -> Family:
+    return import_module(f"softdlm.models.{FAMILIES[kind]}").FAMILY
 
 
 def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
@@ -189,10 +186,6 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
 def cpu_has_bfloat16() -> bool:
     """Whether this CPU multiplies in bfloat16; others emulate it and are slower than in float32."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-
-
-def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:

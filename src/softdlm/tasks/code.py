@@ -16,9 +16,10 @@ from softdlm.sandbox.run import Limits, Sandbox
 from softdlm.tasks import code_parts as parts
 from softdlm.tasks.code_families import FAMILIES, CodeFamily
 from softdlm.tasks.pretokens import fits
-from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, TaskSource, split_of
+from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, Split, TaskSource
 
 NAME = "mini-code"
+_SIZES: dict[Split, int] = {"train": 1000, "validation": 150, "test": 300}
 INDENT = "\n    "
 LIMITED = Sandbox("subprocess", Limits(seconds=4.0, memory_bytes=2**29))
 """Where answers run by default: a process with limits on time and memory, which works on every machine. It protects
@@ -78,7 +79,7 @@ def _slots(rng: Random, plan: CodePlan, names: dict[str, str]) -> dict[str, str]
         if kind in ("test", "expr"):
             says, constant = drawn
             slots["cond" if kind == "test" else "map"] = says.format(q=constant)
-            slots[kind] = rng.choice(parts.SAYS[says].codes).format(x=subject, q=constant)
+            slots[kind] = rng.choice(parts.CODES[says]).format(x=subject, q=constant)
         else:
             slots.update(zip(parts.SLOTS[kind], drawn, strict=True))
     return slots
@@ -173,14 +174,5 @@ def _score(sandbox: Sandbox, item: Item, text: str) -> bool:
 
 
 SOURCE: TaskSource[CodePlan] = TaskSource(
-    name=NAME,
-    levels=(1, 2, 3),
-    sizes={"train": 1000, "validation": 150, "test": 300},
-    max_new_tokens=RESPONSE_TOKENS,
-    plan=_plan,
-    key=_key,
-    write=_write,
-    score=score_in(LIMITED),
-    split_of=split_of,
-    score_in=score_in,
+    NAME, (1, 2, 3), _SIZES, RESPONSE_TOKENS, _plan, _key, _write, score_in(LIMITED), score_in=score_in
 )

@@ -6,15 +6,15 @@ names that the paper does not pair; the other half are names shuffled word by wo
 words belong together.
 """
 
-import json
 from functools import cache
-from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
+from softdlm.tasks.data import read_table
 from softdlm.tasks.task import Item, Split, TaskSource, split_of
 
 NAME = "either-or"
+_ITEMS: dict[Split, int] = {"train": 1000, "validation": 300, "test": 70}
 SIZES = ("two", "three", "four")
 TEMPLATES = ("{lead_in} either {a} or {b}. The answer is", "{lead_in} either {a} or {b}:")
 
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 @cache
 def paper_choices(group: str) -> tuple[Choice, ...]:
     """The prompts of one of the paper's tables ("two", "three", "four") or of Figure 1 ("figure1")."""
-    table = json.loads(files("softdlm.tasks").joinpath("prompts70.json").read_text(encoding="utf-8"))[group]
+    table = read_table("prompts70")[group]
     return tuple(Choice(table["template"], **row) for row in table["rows"])
 
 
@@ -114,14 +114,4 @@ def _score(item: Item, text: str) -> bool:
     return text.strip() in (item.meta["a"], item.meta["b"])
 
 
-SOURCE: TaskSource[Choice] = TaskSource(
-    name=NAME,
-    levels=(2, 3, 4),
-    sizes={"train": 1000, "validation": 300, "test": 70},
-    max_new_tokens=4,
-    plan=_plan,
-    key=_key,
-    write=_write,
-    score=_score,
-    split_of=_split_of,
-)
+SOURCE: TaskSource[Choice] = TaskSource(NAME, (2, 3, 4), _ITEMS, 4, _plan, _key, _write, _score, _split_of)

@@ -10,9 +10,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from softdlm.tasks import math_people, math_shop, math_story
-from softdlm.tasks.task import RESPONSE_TOKENS, Item, TaskSource, split_of
+from softdlm.tasks.task import RESPONSE_TOKENS, Item, Split, TaskSource
 
 NAME = "mini-math"
+_SIZES: dict[Split, int] = {"train": 1000, "validation": 500, "test": 1000}
 _FRAMES = {"story": math_story, "people": math_people, "shop": math_shop}
 _CHOICES = ("story", "story", "people", "shop")
 _ANSWER = re.compile(r"#### (-?[0-9.,]+)")
@@ -59,14 +60,4 @@ def _score(item: Item, text: str) -> bool:
     return final_answer(text) == item.meta["answer"]
 
 
-SOURCE: TaskSource[MathPlan] = TaskSource(
-    name=NAME,
-    levels=(2, 3, 4),
-    sizes={"train": 1000, "validation": 500, "test": 1000},
-    max_new_tokens=RESPONSE_TOKENS,
-    plan=_plan,
-    key=_key,
-    write=_write,
-    score=_score,
-    split_of=split_of,
-)
+SOURCE: TaskSource[MathPlan] = TaskSource(NAME, (2, 3, 4), _SIZES, RESPONSE_TOKENS, _plan, _key, _write, _score)

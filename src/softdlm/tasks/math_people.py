@@ -4,10 +4,10 @@ from random import Random
 from typing import NamedTuple
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, times
+from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem
 
 _ASKS = ("last", "sum", "gap", "total")
-_RELATIONS = ("more", "fewer", "times", "half")
+_RELATIONS = {"more": "+", "fewer": "-", "times": "*", "half": "/"}
 
 
 class People(NamedTuple):
@@ -28,7 +28,7 @@ def plan(rng: Random, level: int) -> People:
 
 
 def _relation(rng: Random) -> tuple[str, int]:
-    kind = rng.choice(_RELATIONS)
+    kind = rng.choice(list(_RELATIONS))
     if kind == "half":
         return kind, 2
     return kind, rng.randint(2, 4) if kind == "times" else rng.randint(2, 30)
@@ -52,7 +52,7 @@ def _values(people: People) -> list[int]:
 
 
 def _step(kind: str, number: int, value: int, slots: Slots) -> Equation:
-    return Equation("person", {"more": "+", "fewer": "-", "times": "*", "half": "/"}[kind], value, number, slots)
+    return Equation("person", _RELATIONS[kind], value, number, slots)
 
 
 def solve(people: People, names: list[str], slots: Slots) -> list[Equation]:
@@ -94,5 +94,5 @@ def _question(rng: Random, people: People, names: list[str], slots: Slots) -> st
 
 
 def _sentence(rng: Random, kind: str, number: int, slots: Slots) -> str:
-    said = {**slots, "n": number, "t": times(rng, number) if kind == "times" else ""}
+    said = {**slots, "n": number, "t": rng.choice(words.TIMES[number]) if kind == "times" else ""}
     return capital(rng.choice(words.PEOPLE_SENTENCES[kind]).format_map(said)) + "."

@@ -17,12 +17,7 @@ class Shop(NamedTuple):
     number: int
 
 
-_SHAPES = {
-    2: ((1, 0, 1), (1, 1, 0)),
-    3: ((1, 1, 1), (2, 0, 0)),
-    4: ((2, 1, 0), (2, 0, 1)),
-    5: ((2, 1, 1), (3, 0, 0)),
-}
+_SHAPES = {2: ((1, 0, 1), (1, 1, 0)), 3: ((1, 1, 1), (2, 0, 0)), 4: ((2, 1, 0), (2, 0, 1))}
 """Level -> (number of lots, 1 with an extra, 1 if the question takes a step)."""
 
 
@@ -62,12 +57,9 @@ def solve(shop: Shop, things: tuple[str, ...], slots: Slots) -> list[Equation]:
     if shop.extra:
         steps.append(Equation(*(("tip", "+") if shop.side == "sell" else ("coupon", "-")), due, shop.extra, slots))
         due = steps[-1].r
-    if shop.ask == "change":
-        steps.append(Equation("change", "-", shop.number, due, slots))
-    elif shop.ask == "saved":
-        steps.append(Equation("saved", "+", due, shop.number, slots))
-    elif shop.ask == "split":
-        steps.append(Equation("split", "/", due, shop.number, slots))
+    asked = {"change": ("-", shop.number, due), "saved": ("+", due, shop.number), "split": ("/", due, shop.number)}
+    if shop.ask in asked:
+        steps.append(Equation(shop.ask, *asked[shop.ask], slots))
     return steps
 
 

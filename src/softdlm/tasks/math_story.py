@@ -4,7 +4,7 @@ from random import Random
 from typing import NamedTuple
 
 from softdlm.tasks import math_words as words
-from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, pronoun_or_name, times
+from softdlm.tasks.math_text import Equation, Slots, capital, cast, problem, pronoun_or_name
 
 _STARTS = ("have", "have", "boxes", "kinds", "more", "fewer", "times")
 _EVENTS = ("gain", "gain", "lose", "lose", "double", "triple", "half", "packs", "gifts")
@@ -13,17 +13,6 @@ _TELLS_FRIEND = {"more", "fewer", "times", "compare", "together"}
 """Kinds that state how many the friend has; a problem has at most one of them."""
 _ALONE = {kind: tuple(s for s in said if "{F}" not in s) for kind, said in words.STORY_SENTENCES.items()}
 _STEPS_OF = {"have": 0, "now": 0, "packs": 2, "gifts": 2}
-_EQUATIONS = {
-    **dict.fromkeys(("kinds", "more"), "m+n"),
-    "fewer": "m-n",
-    **dict.fromkeys(("boxes", "times"), "k*m"),
-    **dict.fromkeys(("gain", "together"), "v+n"),
-    **dict.fromkeys(("lose", "compare"), "v-n"),
-    "need": "n-v",
-    **dict.fromkeys(("double", "triple", "sell"), "v*k"),
-    **dict.fromkeys(("half", "share"), "v/k"),
-}
-"""Kind -> its equation; v is the number of things before the event, n, k and m are the event's own numbers."""
 
 
 class Event(NamedTuple):
@@ -77,28 +66,14 @@ def _after(event: Event, value: int, steps: list[Equation]) -> int:
 def _draw(rng: Random, kind: str, value: int) -> Event | None:
     """Random numbers for this kind after `value` things, or None if the kind cannot follow."""
     between = rng.randint
-    match kind:
-        case "have":
-            return Event(kind, n=between(3, 60))
-        case "boxes" | "packs":
-            return Event(kind, k=between(2, 9), m=between(2, 12))
-        case "kinds":
-            return Event(kind, n=between(2, 40), m=between(2, 40))
-        case "more":
-            return Event(kind, n=between(2, 30), m=between(3, 40))
-        case "fewer":
-            m = between(6, 50)
-            return Event(kind, n=between(2, m - 2), m=m)
-        case "times":
-            return Event(kind, k=between(2, 4), m=between(2, 30))
-        case "gain" | "together":
-            return Event(kind, n=between(2, 50))
-        case "need":
-            return Event(kind, n=value + between(2, 50))
-        case "now":
-            return Event(kind)
-        case _:
-            return _draw_bounded(rng, kind, value)
+    if kind in words.STORY_NUMBERS:
+        return Event(kind, **{name: between(*ends) for name, ends in words.STORY_NUMBERS[kind].items()})
+    if kind == "fewer":
+        m = between(6, 50)
+        return Event(kind, n=between(2, m - 2), m=m)
+    if kind == "need":
+        return Event(kind, n=value + between(2, 50))
+    return _draw_bounded(rng, kind, value)
 
 
 def _draw_bounded(rng: Random, kind: str, value: int) -> Event | None:
@@ -138,15 +113,15 @@ def _steps(event: Event, value: int, slots: Slots) -> list[Equation]:
     if kind in ("packs", "gifts"):
         sign = "+" if kind == "packs" else "-"
         return [Equation(f"{kind}1", "*", k, m, slots), Equation(f"{kind}2", sign, value, k * m, slots)]
-    if kind not in _EQUATIONS:
+    if kind not in words.STORY_EQUATIONS:
         return []
-    left, op, right = _EQUATIONS[kind]
+    left, op, right = words.STORY_EQUATIONS[kind]
     return [Equation(kind, op, numbers[left], numbers[right], slots)]
 
 
 def write(rng: Random, events: tuple[Event, ...]) -> tuple[str, str] | None:
     slots = cast(rng)
-    slots["t"] = times(rng, events[0].k) if events[0].kind == "times" else ""
+    slots["t"] = rng.choice(words.TIMES[events[0].k]) if events[0].kind == "times" else ""
     asked = _question(rng, events, slots)
     slots["S"] = pronoun_or_name(rng, str(slots["N"]))
     return problem(rng, asked, solve(events, slots), words.STORY_STEPS)

@@ -52,10 +52,6 @@ def capital(sentence: str) -> str:
     return sentence[0].upper() + sentence[1:]
 
 
-def times(rng: Random, k: int) -> str:
-    return rng.choice(words.TIMES[k])
-
-
 @dataclass(frozen=True, slots=True)
 class Style:
     """The style of a whole solution. It varies between solutions but not between the steps of one.

@@ -5,15 +5,15 @@ containers, {n}, {k}, {m} numbers, {t} a factor in words, {e} an equation such a
 letters are capitalised later. Entries are drawn with equal probability, so one that is repeated is drawn more often.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
+
+from softdlm.tasks.data import read_table
 
 Sentences = Mapping[str, Sequence[str]]
 """Kind of event, question or equation -> its wordings."""
 
-_WORDS: dict[str, Any] = json.loads(files("softdlm.tasks").joinpath("math_words.json").read_text(encoding="utf-8"))
+_WORDS: dict[str, Any] = read_table("math_words")
 
 SHE: list[str] = _WORDS["names"]["she"]
 HE: list[str] = _WORDS["names"]["he"]
@@ -30,6 +30,10 @@ ENDINGS: list[str] = _WORDS["endings"]
 
 STORY_SENTENCES: Sentences = _WORDS["story"]["sentences"]
 STORY_ASKS: Sentences = _WORDS["story"]["asks"]
+STORY_NUMBERS: Mapping[str, Mapping[str, tuple[int, int]]] = _WORDS["story"]["numbers"]
+"""Kind -> the least and the greatest value of each of its numbers, for kinds that do not depend on what was before."""
+STORY_EQUATIONS: Mapping[str, str] = _WORDS["story"]["equations"]
+"""Kind -> its equation; v is the number of things before the event, n, k and m are the event's own numbers."""
 PEOPLE_SENTENCES: Sentences = _WORDS["people"]["sentences"]
 PEOPLE_ASKS: Sentences = _WORDS["people"]["asks"]
 SHOP_SENTENCES: Sentences = _WORDS["shop"]["sentences"]

@@ -82,6 +82,14 @@ class Task:
             return list(pool.map(self.scorer, items, texts))
 
 
+def split_of(key: str) -> Split:
+    """15 % of all problems are for test, 10 % for validation, the rest for training."""
+    bucket = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "big") % _BUCKETS
+    if bucket < _TEST:
+        return "test"
+    return "validation" if bucket < _TEST + _VALIDATION else "train"
+
+
 ProblemPlan = TypeVar("ProblemPlan")
 
 
@@ -101,16 +109,8 @@ class TaskSource(Generic[ProblemPlan]):
     key: Callable[[ProblemPlan], str]
     write: Callable[[Random, ProblemPlan], Item | None]
     score: Callable[[Item, str], bool]
-    split_of: Callable[[str], Split]
+    split_of: Callable[[str], Split] = split_of
     score_in: Callable[[Sandbox], Callable[[Item, str], bool]] | None = None
-
-
-def split_of(key: str) -> Split:
-    """15 % of all problems are for test, 10 % for validation, the rest for training."""
-    bucket = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "big") % _BUCKETS
-    if bucket < _TEST:
-        return "test"
-    return "validation" if bucket < _TEST + _VALIDATION else "train"
 
 
 def draw(source: TaskSource[ProblemPlan], rng: Random, split: Split, level: int) -> Item:

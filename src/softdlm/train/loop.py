@@ -185,7 +185,8 @@ class TrainingClock:
         untimed = self.probe // 5
         if progress.step not in (untimed, self.probe):
             return progress
-        wait_for(self.run.device)
+        if self.run.device.type == "cuda":
+            torch.cuda.synchronize(self.run.device)
         if progress.step == untimed:
             self.probed_from = self.seconds
             return progress
@@ -211,11 +212,6 @@ class TrainingClock:
             "seconds": round(self.seconds, 2),
             "seconds_left": round(pace * (progress.steps - progress.step), 1),
         }
-
-
-def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def device_name(device: torch.device) -> str:

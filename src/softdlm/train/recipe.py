@@ -9,6 +9,7 @@ from math import cos, isfinite, pi
 from typing import Any
 
 from softdlm.errors import UsageError
+from softdlm.models import llada
 from softdlm.tasks import TASKS
 
 COUNTS = ("width", "layers", "heads", "mlp", "steps", "batch", "pool")
@@ -96,11 +97,7 @@ class Recipe:
         return {
             "architectures": ["LLaDAModelLM"],
             "model_type": "llada",
-            "block_type": "llama",
-            "block_group_size": 1,
-            "layer_norm_type": "rms",
-            "activation_type": "silu",
-            "rope": True,
+            **llada.KIND,
             "rope_theta": self.rope_theta,
             "rms_norm_eps": 1e-5,
             "d_model": self.width,
@@ -115,8 +112,7 @@ class Recipe:
             "mask_token_id": mask_id,
             "eos_token_id": eos_id,
             "pad_token_id": eos_id,
-            **dict.fromkeys(("alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias"), False),
-            **dict.fromkeys(("include_qkv_bias", "input_emb_norm", "scale_logits"), False),
+            **dict.fromkeys(llada.OFF, False),
         }
 
 

@@ -64,9 +64,8 @@ class Student:
         self.losses[step % RECENT] = loss.detach()
         if self.average is not None:
             assert self.recipe.ema is not None
-            decay = min(
-                self.recipe.ema, (1 + step) / (10 + step)
-            )  # small at first, so that the initial weights do not last
+            # small at first, so that the initial weights do not last
+            decay = min(self.recipe.ema, (1 + step) / (10 + step))
             for average, weight in zip(self.average, self.weights.values(), strict=True):
                 average.lerp_(weight.detach(), 1 - decay)
 
@@ -132,8 +131,6 @@ def _optimizers(recipe: Recipe, network: Any, device: torch.device) -> list[Opti
     adam = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=device.type == "cuda")
     if recipe.muon is None:
         return [adam]
-    alike = [
-        [weight for weight in inner if weight.shape == shape]
-        for shape in dict.fromkeys(weight.shape for weight in inner)
-    ]
+    shapes = dict.fromkeys(weight.shape for weight in inner)
+    alike = [[weight for weight in inner if weight.shape == shape] for shape in shapes]
     return [adam, Muon(alike, recipe.muon, recipe.weight_decay)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from softdlm.models.chat_templates import chat_template
 from softdlm.records.files import write_text
 from softdlm.tasks import TASKS, load_task, training_stream
 from softdlm.tasks.either_or import figure1_item
@@ -27,12 +28,7 @@ MERGES = 256
 SAMPLES = 25_000
 """Training items per task from which words are collected; every word of the tasks occurs in many of them."""
 
-CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}"
-    f"{OPEN_ROLE}{{{{ message['role'] }}}}{CLOSE_ROLE}{{{{ message['content'] }}}}{TURN}"
-    "{% endfor %}"
-    f"{{% if add_generation_prompt %}}{OPEN_ROLE}assistant{CLOSE_ROLE}{{% endif %}}"
-)
+CHAT_TEMPLATE = chat_template("builtin")
 """LLaDA's template without its blank lines. Content is not trimmed, because spaces in it can matter."""
 
 
@@ -44,8 +40,7 @@ def build(folder: Path) -> None:
     if size > VOCABULARY:
         raise ValueError(f"the vocabulary has {size} entries, more than {VOCABULARY}: use fewer words in the tasks")
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
-    config = json.dumps(_config(), indent=2, ensure_ascii=False)
-    write_text(folder / "tokenizer_config.json", config + "\n")
+    write_text(folder / "tokenizer_config.json", json.dumps(_config(), indent=2, ensure_ascii=False) + "\n")
 
 
 def build_tokenizer() -> Tokenizer:
