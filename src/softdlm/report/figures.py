@@ -18,19 +18,7 @@ LABELS = {"euclidean": "Euclidean", "slerp": "SLERP"}
 """What a legend says for a name."""
 MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
 DASHES = ("-", ":", "--", "-.")
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "savefig.dpi": 160,
-    "svg.hashsalt": "softdlm",
-    "svg.fonttype": "none",
-}
+STYLE = Path(__file__).with_name("softdlm.mplstyle")
 LEGEND_COLUMNS = 3
 BESIDE = 2.0
 """Points between series at the same x."""
@@ -223,10 +211,10 @@ def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: 
     `mark` is written into the picture; `legend` is the number of entries that stand below the axes.
     """
     check_format(file)
-    import matplotlib as mpl
+    from matplotlib import style
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(STYLE):
+    with style.context(STYLE):
         height = 3.6 + 0.22 * -(-legend // LEGEND_COLUMNS)
         figure = Figure(figsize=(5.2 if panels == 1 else width * panels, height), layout="constrained")
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])

@@ -6,17 +6,14 @@ from softdlm.report.table import Table
 from softdlm.reproduce.evidence import slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import Grids, Study, task_title
 from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
 
 BENCHMARKS = ("math500", "humaneval")
 METHODS = ("slerp", "slerp-candidate-norm", "euclidean-mask-norm")
 RATE = "topn(2)"
-PAPER = {
-    "Dream": {"math500": (22.4, 21.2, 16.4), "humaneval": (50.61, 50.0, 50.0)},
-    "LLaDA": {"math500": (23.6, 22.6, 21.8), "humaneval": (45.12, 41.46, 42.07)},
-    "LLaDA-1.5": {"math500": (24.0, 21.8, 21.2), "humaneval": (43.9, 39.63, 37.8)},
-}
+PAPER = paper_numbers("table5")
 """Model -> benchmark -> accuracy of each of METHODS, in per cent."""
 
 

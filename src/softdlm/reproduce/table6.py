@@ -8,6 +8,7 @@ from softdlm.report.table import Table
 from softdlm.reproduce.evidence import Decided, pairs, positive, slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import Grids, Study, rate_title, task_title
 from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
 
@@ -16,12 +17,7 @@ METHODS = ("vanilla", "slerp")
 RATES = {rate_title(commit): commit for commit in ("threshold(0.9)", "entropy(0.1)")}
 FIRST = 500
 """The number of GSM8K's items that the paper's values fit."""
-PAPER = {
-    "LLaDA": {"gsm8k": {"threshold(0.9)": (29.8, 30.2), "entropy(0.1)": (24.0, 26.0)},
-              "humaneval": {"threshold(0.9)": (45.12, 48.78), "entropy(0.1)": (46.34, 48.17)}},
-    "Dream": {"gsm8k": {"threshold(0.9)": (79.8, 81.6), "entropy(0.1)": (82.6, 83.6)},
-              "humaneval": {"threshold(0.9)": (55.49, 58.54), "entropy(0.1)": (56.71, 58.54)}},
-}  # fmt: skip
+PAPER = paper_numbers("table6")
 """Model -> benchmark -> sampler -> accuracy of each of METHODS, in per cent."""
 
 
