@@ -9,7 +9,7 @@ from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
 from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import Grids, Study, task_title
-from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table, point
+from softdlm.reproduce.table_parts import accuracy_table, point
 
 BENCHMARKS = ("gsm8k", "math500", "humaneval", "mbpp")
 METHODS = ("vanilla", "euclidean", "slerp")
@@ -24,16 +24,9 @@ def cells(study: Study) -> Grids:
 
 
 def tables(measured: Measurements) -> list[Table]:
-    found, places, printed = measured.cells["table2"], measured.study.places(*BENCHMARKS), measured.study.printed
-    rows = {
-        (task_title(task), str(n)): beside_paper(
-            accuracies(found, task, METHODS, commit), printed.value(PAPER, name, n)
-        )
-        for task, name in places.items()
-        for n, commit in RATES.items()
-    }
-    title = "Table 2. Accuracy in per cent"
-    return [cell_table(measured, "table2", title, ("task", "tokens a step"), METHODS, rows, places)]
+    heads = ("task", "tokens a step")
+    made = accuracy_table(measured, "table2", "Table 2. Accuracy in per cent", heads, BENCHMARKS, METHODS, RATES, PAPER)
+    return [made]
 
 
 def drawings(measured: Measurements) -> list[Drawing]:

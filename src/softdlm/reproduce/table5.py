@@ -7,8 +7,8 @@ from softdlm.reproduce.evidence import slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
 from softdlm.reproduce.paper_numbers import paper_numbers
-from softdlm.reproduce.study import Grids, Study, task_title
-from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
+from softdlm.reproduce.study import Grids, Study
+from softdlm.reproduce.table_parts import accuracy_table
 
 BENCHMARKS = ("math500", "humaneval")
 METHODS = ("slerp", "slerp-candidate-norm", "euclidean-mask-norm")
@@ -22,13 +22,8 @@ def cells(study: Study) -> Grids:
 
 
 def tables(measured: Measurements) -> list[Table]:
-    found, places, printed = measured.cells["table5"], measured.study.places(*BENCHMARKS), measured.study.printed
-    rows = {
-        (task_title(task),): beside_paper(accuracies(found, task, METHODS, RATE), printed.value(PAPER, name))
-        for task, name in places.items()
-    }
     title = "Table 5. Interpolation and output norm: accuracy in per cent at 2 tokens a step"
-    return [cell_table(measured, "table5", title, ("task",), METHODS, rows, places)]
+    return [accuracy_table(measured, "table5", title, ("task",), BENCHMARKS, METHODS, {"": RATE}, PAPER)]
 
 
 EXPERIMENT = Experiment(

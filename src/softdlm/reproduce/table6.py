@@ -10,7 +10,7 @@ from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
 from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import Grids, Study, rate_title, task_title
-from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
+from softdlm.reproduce.table_parts import accuracy_table
 
 BENCHMARKS = ("gsm8k", "humaneval")
 METHODS = ("vanilla", "slerp")
@@ -38,17 +38,10 @@ def cells(study: Study) -> Grids:
 
 def tables(measured: Measurements) -> list[Table]:
     """The paper's accuracies, and the passes that it does not print."""
-    found, places, printed = measured.cells["table6"], measured.study.places(*BENCHMARKS), measured.study.printed
-    rows = {
-        (task_title(task), words): beside_paper(
-            accuracies(found, task, METHODS, commit, passes=True), printed.value(PAPER, name, commit)
-        )
-        for task, name in places.items()
-        for words, commit in RATES.items()
-    }
     columns = ("alone", "with SLERP", "passes alone", "passes with SLERP")
-    title = "Table 6. Adaptive samplers without and with soft tokens: accuracy in per cent"
-    return [cell_table(measured, "table6", title, ("task", "sampler"), columns, rows, places)]
+    title, heads = "Table 6. Adaptive samplers without and with soft tokens: accuracy in per cent", ("task", "sampler")
+    cells = BENCHMARKS, METHODS, RATES
+    return [accuracy_table(measured, "table6", title, heads, *cells, PAPER, columns, passes=True)]
 
 
 def saves_passes(measured: Measurements) -> Decided:
