@@ -19,6 +19,7 @@ LABELS = {"euclidean": "Euclidean", "slerp": "SLERP"}
 MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
 DASHES = ("-", ":", "--", "-.")
 STYLE = Path(__file__).with_name("softdlm.mplstyle")
+LINE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
 LEGEND_COLUMNS = 3
 BESIDE = 2.0
 """Points between series at the same x."""
@@ -127,9 +128,8 @@ def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -
             for (name, points), (colour, marker) in zip(lines.items(), (LOOKS["slerp"], ("#888888", "")), strict=True):
                 axes.plot(*zip(*points, strict=True), label=name, color=colour, marker=marker, markersize=5)
             (x, y), (last, _) = next(iter(lines.values()))[0], next(iter(lines.values()))[-1]
-            axes.plot(
-                [x, last], [y, y * last / x], "--", label="proportional", color="#BBBBBB", linewidth=0.8, zorder=0
-            )
+            grey = {"color": "#BBBBBB", "linewidth": 0.8, "zorder": 0}
+            axes.plot([x, last], [y, y * last / x], "--", label="proportional", **grey)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
@@ -168,13 +168,7 @@ def _draw(axes: Any, series: Series) -> None:
             [point.percent for point in ordered],
             yerr=[below, above],
             label=LABELS.get(method, method) + comma + variant,
-            color=colour,
-            marker=marker,
-            linestyle=dash,
-            markersize=5,
-            linewidth=1.4,
-            elinewidth=0.8,
-            capsize=2,
+            **{"color": colour, "marker": marker, "linestyle": dash, **LINE},
         )
         shift = ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
         for artist in drawn.get_children():  # only now, so that the axes know where the points are
