@@ -13,7 +13,7 @@ import typer
 
 from softdlm.cli.analysis_tables import NOTES, tables
 from softdlm.cli.option_tables import COMMAS, LOADING, RULES, SETTINGS, Table, takes
-from softdlm.cli.options import Json, Model, Raw, load_model, names_in, print_json
+from softdlm.cli.options import Json, Model, Raw, load_model, names_in, option, print_json
 from softdlm.errors import UsageError
 from softdlm.report.words import count
 
@@ -29,8 +29,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on 
 ALL = "vanilla,euclidean,slerp,additive,norm-mix"
 SOFT = "euclidean,slerp,additive,norm-mix"
 
-PROMPTS_HELP = "JSON Lines file with fields prompt, a, b, and optionally masks, lead."
-Prompts = Annotated[Path | None, typer.Option(help=PROMPTS_HELP)]
+Prompts = Annotated[Path | None, option("JSON Lines file with fields prompt, a, b, and optionally masks, lead.")]
 OWN_HELP = "JSON Lines file with a field prompt, and optionally id; instead of tasks."
 OwnQuestions = Annotated[Path | None, typer.Option("--prompts", help=OWN_HELP)]
 Limit = Annotated[int | None, typer.Option(help="Only the first N prompts, or the first N items of each task.")]
@@ -39,8 +38,7 @@ Chat = Annotated[bool, typer.Option("--chat", help="Put prompts into the chat te
 Rows = Annotated[int, typer.Option("--batch-size", help="Rows of a forward pass.")]
 AT_ONCE_HELP = "Prompts decoded together. Default: 16 on a GPU, one for each core of a CPU."
 AtOnce = Annotated[int | None, typer.Option("--batch-size", help=AT_ONCE_HELP)]
-OUT_HELP = "Keep every row in this JSON Lines file; an unfinished file is continued."
-Out = Annotated[Path | None, typer.Option(help=OUT_HELP)]
+Out = Annotated[Path | None, option("Keep every row in this JSON Lines file; an unfinished file is continued.")]
 Tasks = Annotated[str, typer.Option(help=f"Built-in tasks, {COMMAS}.")]
 Split = Annotated[str, typer.Option(help="Split of the tasks: test, validation or train.")]
 K = Annotated[int, typer.Option("--k", help="Candidates in a soft token.")]

@@ -13,7 +13,7 @@ import typer
 
 from softdlm import parsing
 from softdlm.cli.option_tables import COMMAS, LOADING, RULE_LISTS, SETTINGS, takes
-from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in
+from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in, option
 from softdlm.cli.results import Markdown, show
 from softdlm.errors import UsageError
 
@@ -28,23 +28,18 @@ TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp;
 Tasks = Annotated[str, typer.Option("--task", help=TASKS_HELP)]
 RECIPE_HELP = "paper: k, lam, EOS handling and lengths of the paper, by model family and benchmark."
 Recipe = Annotated[str | None, typer.Option(help=RECIPE_HELP)]
-READING_HELP = "With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy."
-Reading = Annotated[str | None, typer.Option(help=READING_HELP)]
+Reading = Annotated[str | None, option("With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first N items of each task.")]
 Split = Annotated[str, typer.Option(help="Split of the built-in tasks: test, validation or train.")]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")
-]
+BatchSize = Annotated[int | None, option("Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")]
 Out = Annotated[Path, typer.Option(help="Folder for the results. Unfinished ones found there are continued.")]
-EXECUTOR_HELP = "local: this process. ray: one Ray actor for each GPU or core."
-Executors = Annotated[str, typer.Option("--executor", help=EXECUTOR_HELP)]
+Executors = Annotated[str, option("local: this process. ray: one Ray actor for each GPU or core.", "--executor")]
 RAY_HELP = "Ray cluster: ray://host:10001, host:6379 or auto. Default: a new one on this machine."
 RayAddress = Annotated[str | None, typer.Option(help=RAY_HELP)]
 Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray. Default: one for each GPU, else core.")]
 NO_SINGLE_HELP = "Leave out vanilla at one token a step; without it there are no recovery rates."
 NoSingle = Annotated[bool, typer.Option("--no-single", help=NO_SINGLE_HELP)]
-PLOT_HELP = "Draw accuracy against forward passes to this file (png, svg or pdf)."
-Plot = Annotated[Path | None, typer.Option(help=PLOT_HELP)]
+Plot = Annotated[Path | None, option("Draw accuracy against forward passes to this file (png, svg or pdf).")]
 
 
 @takes(lists=RULE_LISTS, words=SETTINGS, loading=LOADING)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 from html import escape
+from typing import Any
 
 from softdlm.report.row_tables import markdown as markdown_rows
 from softdlm.report.row_tables import print_rows
@@ -80,7 +81,7 @@ def to_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def _csv_columns(table: Table) -> Iterator[tuple[str, list[object]]]:
+def _csv_columns(table: Table) -> Iterator[tuple[str, list[Any]]]:
     for index, column in enumerate(table.columns):
         cells = [row.cells[index] for row in table.rows]
         yield column.name, [cell.value for cell in cells]
