@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from softdlm.evaluate.cell import ModelSpec
     from softdlm.evaluate.executors import Executor
     from softdlm.evaluate.grid import Grid, Plan
+    from softdlm.report.progress import Screen
 
 Models = Annotated[str, typer.Option("--model", "-m", help=f"builtin, folders or Hugging Face ids, {COMMAS}.")]
 TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp; several {COMMAS}."
@@ -120,13 +122,8 @@ def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
 
     for failure in chosen.failures:
         screen.say(f"softdlm: {failure}")
-    try:
-        with screen.heeding():
-            failures = run(chosen, out, workers, show_progress)
-    except KeyboardInterrupt:
-        again = shlex.join(["softdlm", *sys.argv[1:]])
-        screen.say(f"stopped; every finished sample is in {out}. To go on: {again}")
-        raise typer.Exit(130) from None
+    with resumable(screen, f"every finished sample is in {out}"):
+        failures = run(chosen, out, workers, show_progress)
     cells = {each.key: str(each.cell) for each in chosen.cells}
     lines = [f"{cells[key]}: {failure.reason}" for key, failure in failures.items()]
     for line, failure in zip(lines, failures.values(), strict=True):
@@ -134,6 +131,18 @@ def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
     if screen.terminal:
         screen.say("")
     return [*chosen.failures, *lines]
+
+
+@contextmanager
+def resumable(screen: Screen, kept: str) -> Iterator[None]:
+    """Within, Ctrl-C ends the verb with exit code 130, what is kept, and the command to go on with."""
+    try:
+        with screen.heeding():
+            yield
+    except KeyboardInterrupt:
+        again = shlex.join(["softdlm", *sys.argv[1:]])
+        screen.say(f"stopped; {kept}. To go on: {again}")
+        raise typer.Exit(130) from None
 
 
 def check_plot(file: Path | None, grid: Grid) -> None:

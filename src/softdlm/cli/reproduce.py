@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softdlm.cli.evaluate import carry_out
+from softdlm.cli.evaluate import carry_out, resumable
 from softdlm.cli.option_tables import COMMAS, LOADING, takes
 from softdlm.cli.options import DataDir, Json, Model, Unsandboxed, loading_values, names_in, option, print_json
 
@@ -79,13 +77,8 @@ def reproduce(
         allow_unsandboxed=allow_unsandboxed,
     )
     screen = Screen()
-    try:
-        with screen.heeding():
-            measured, failed = run.collect(study, chosen, folder, carry_out, screen)
-    except KeyboardInterrupt:
-        again = shlex.join(["softdlm", *sys.argv[1:]])
-        screen.say(f"stopped; what was measured is in {folder}. To go on: {again}")
-        raise typer.Exit(130) from None
+    with resumable(screen, f"what was measured is in {folder}"):
+        measured, failed = run.collect(study, chosen, folder, carry_out, screen)
     report = run.conclude(measured, chosen, failed)
     name = "report" if "all" in what else "-".join(each.name for each in chosen)
     run.write_data(report, measured, folder, name)
