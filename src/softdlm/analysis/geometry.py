@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import fsum
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -75,13 +76,7 @@ class WithMean:
 
 
 def measure(
-    model: Denoiser,
-    batch: Sequence[Question],
-    rules: Rules,
-    decoding: Decoding,
-    *,
-    k: int = 3,
-    line_k: int = 4,
+    model: Denoiser, batch: Sequence[Question], rules: Rules, decoding: Decoding, *, k: int = 3, line_k: int = 4
 ) -> list[Row]:
     """Decode and look at every position that a pass leaves open, where a soft token is made.
 
@@ -168,16 +163,9 @@ def pool(shapes: Sequence[Shape]) -> Shape:
     def mean(values: Iterable[float]) -> float:
         return fsum(value * shape.positions for value, shape in zip(values, shapes, strict=True)) / max(positions, 1)
 
-    def by_rule(tables: Sequence[dict[str, float]]) -> dict[str, float]:
-        return {rule: mean(table[rule] for table in tables) for rule in tables[0]}
+    def pooled(values: Sequence[Any]) -> Any:
+        by_rule = isinstance(values[0], dict)
+        return {rule: mean(table[rule] for table in values) for rule in values[0]} if by_rule else mean(values)
 
-    return Shape(
-        positions,
-        mean(shape.candidate_cosine for shape in shapes),
-        mean(shape.aggregate_cosine for shape in shapes),
-        mean(shape.angle for shape in shapes),
-        mean(shape.norm for shape in shapes),
-        by_rule([shape.angle_share for shape in shapes]),
-        by_rule([shape.norm_ratio for shape in shapes]),
-        by_rule([shape.below_both for shape in shapes]),
-    )
+    measures = [each.name for each in fields(Shape) if each.name != "positions"]
+    return Shape(positions, *(pooled([getattr(shape, name) for shape in shapes]) for name in measures))

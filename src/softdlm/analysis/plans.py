@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -48,12 +49,7 @@ class Result:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "settings": self.settings,
-            "environment": self.environment,
-            "summary": [asdict(each) for each in self.summary],
-            "rows": [asdict(row) for row in self.rows],
-        }
+        return asdict(self)
 
 
 def run(model: Denoiser, plan: Plan[R], out: Path | None = None, progress: Progress | None = None) -> Result:
@@ -74,10 +70,7 @@ def mixtures_plan(
     """Table 1, over all prompts."""
     for case in cases:
         mixtures.check_size(k, lam, len(case.span.places))
-
-    def measure(case: Case) -> mixtures.MixtureRow:
-        return mixtures.measure_mixtures(model, case, rules, k=k, lam=lam, batch_size=batch_size)
-
+    measure = partial(mixtures.measure_mixtures, model, rules=rules, k=k, lam=lam, batch_size=batch_size)
     settings = _settings(model, "mixtures", rules, cases) | {"k": k, "lam": lam}
     return Plan(settings, len(cases), mixtures.MixtureRow, _each(measure, cases), mixtures.summarise)
 
@@ -87,10 +80,7 @@ def consistency_plan(
 ) -> Plan[consistency.ConsistencyRow]:
     """Table 4, over the prompts whose alternatives fill the masks exactly."""
     fitting = [case for case in cases if case.qualifies]
-
-    def measure(case: Case) -> consistency.ConsistencyRow:
-        return consistency.measure_consistency(model, case, rules, batch_size=batch_size)
-
+    measure = partial(consistency.measure_consistency, model, rules=rules, batch_size=batch_size)
     counts = {"qualify": len(fitting), "of": len(cases)}
     settings = _settings(model, "consistency", rules, fitting) | counts
     return Plan(settings, len(fitting), consistency.ConsistencyRow, _each(measure, fitting), consistency.summarise)
@@ -101,10 +91,7 @@ def joint_plan(
 ) -> Plan[joint.JointRow]:
     """Figure 1."""
     joint.check(cases, order)
-
-    def measure(case: Case) -> joint.JointRow:
-        return joint.measure_joint(model, case, rules, order=order, batch_size=batch_size)
-
+    measure = partial(joint.measure_joint, model, rules=rules, order=order, batch_size=batch_size)
     settings = _settings(model, "joint", rules, cases) | {"order": order}
     return Plan(settings, len(cases), joint.JointRow, _each(measure, cases), list)
 
@@ -120,10 +107,7 @@ def geometry_plan(
     batch_size: int = 16,
 ) -> Plan[geometry.Row]:
     """Table 3 and appendix B.1."""
-
-    def measure(batch: list[Question]) -> list[geometry.Row]:
-        return geometry.measure(model, batch, rules, decoding, k=k, line_k=line_k)
-
+    measure = partial(geometry.measure, model, rules=rules, decoding=decoding, k=k, line_k=line_k)
     narrow = {"measured_in": "float32"} if torch.finfo(model.dtype).bits < 32 else {}
     settings = _settings(model, "geometry", rules, questions, decoding) | {"k": k, "line_k": line_k} | narrow
     return Plan(settings, len(questions), geometry.Row, _batched(measure, questions, batch_size), geometry.summarise)
@@ -134,10 +118,7 @@ def agreement_plan(
 ) -> Plan[agreement.AgreementRow]:
     """When predictions become final; the feedback of `decoding` does not count, the rules take its place."""
     decoding = replace(decoding, feedback=Mask(), k=None, lam=None)
-
-    def measure(batch: list[Question]) -> list[agreement.AgreementRow]:
-        return agreement.measure_agreement(model, batch, rules, decoding)
-
+    measure = partial(agreement.measure_agreement, model, rules=rules, decoding=decoding)
     settings = _settings(model, "agreement", rules, questions, decoding)
     rows = _batched(measure, questions, batch_size)
     return Plan(settings, len(questions), agreement.AgreementRow, rows, agreement.summarise)

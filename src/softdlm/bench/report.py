@@ -12,6 +12,7 @@ from softdlm.errors import UsageError
 from softdlm.records.files import write_json, write_text
 from softdlm.report.figures import Lines, growth_curves
 from softdlm.report.row_tables import markdown
+from softdlm.report.words import rounded
 
 Status = Literal["measured", "failed", "not here", "no time"]
 
@@ -136,15 +137,6 @@ def _words(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def rounded(value: Any) -> Any:
-    """All floats inside `value` rounded to six digits, more than the measurements are accurate to."""
-    if isinstance(value, Mapping):
-        return {name: rounded(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(each) for each in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def free_stem(folder: Path, name: str) -> Path:

@@ -6,6 +6,7 @@ on the device, in the family's own classes.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,76 +19,10 @@ from softdlm.models.denoiser import NetworkDenoiser, Source
 from softdlm.models.load import find_family, load
 from softdlm.models.weights import assemble, room, skeleton
 
-LLADA_8B: dict[str, Any] = {
-    "model_type": "llada",
-    "d_model": 4096,
-    "n_layers": 32,
-    "n_heads": 32,
-    "n_kv_heads": 32,
-    "mlp_hidden_size": 12288,
-    "vocab_size": 126464,
-    "embedding_size": 126464,
-    "weight_tying": False,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 500000.0,
-    "max_sequence_length": 4096,
-    "mask_token_id": 126336,
-    "eos_token_id": 126081,
-}
-DREAM_7B: dict[str, Any] = {
-    "model_type": "Dream",
-    "hidden_size": 3584,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "intermediate_size": 18944,
-    "vocab_size": 152064,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1_000_000.0,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": False,
-    "mask_token_id": 151666,
-    "eos_token_id": 151643,
-}
-LLADA2_MINI: dict[str, Any] = {
-    "model_type": "llada2_moe",
-    "hidden_size": 2048,
-    "num_hidden_layers": 20,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "intermediate_size": 5120,
-    "first_k_dense_replace": 1,
-    "num_experts": 256,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 512,
-    "num_shared_experts": 1,
-    "n_group": 8,
-    "topk_group": 4,
-    "routed_scaling_factor": 2.5,
-    "norm_topk_prob": True,
-    "rope_theta": 600000,
-    "partial_rotary_factor": 0.5,
-    "max_position_embeddings": 16384,
-    "rms_norm_eps": 1e-6,
-    "vocab_size": 157184,
-    "tie_word_embeddings": False,
-    "mask_token_id": 156895,
-    "eos_token_id": 156892,
-}
-_SMALL = {"vocab_size": 256, "mask_token_id": 250, "eos_token_id": 251}
-_NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-_TINY: dict[str, dict[str, Any]] = {
-    "tiny-llada": LLADA_8B
-    | _SMALL
-    | {"d_model": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48, "embedding_size": 256},
-    "tiny-dream": DREAM_7B | _SMALL | _NARROW | {"intermediate_size": 48},
-    "tiny-llada2": LLADA2_MINI
-    | _SMALL
-    | _NARROW
-    | {"head_dim": 8, "intermediate_size": 48, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-    | {"n_group": 4, "topk_group": 2},
-}
+_CONFIGS = tomllib.loads(Path(__file__).with_name("networks.toml").read_text(encoding="utf-8"))
+LLADA_8B, DREAM_7B, LLADA2_MINI = (_CONFIGS[name] for name in ("llada-8b", "dream-7b", "llada2-mini"))
+_TINY = {"tiny-llada": LLADA_8B, "tiny-dream": DREAM_7B, "tiny-llada2": LLADA2_MINI}
+"""Small networks, each with the published one of its family."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +81,7 @@ SHAPES: dict[str, NetworkShape] = {
         NetworkShape("llada2-mini", LLADA2_MINI, suites=MIXTURE, tiny="tiny-llada2"),
         NetworkShape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "problems", "growth")),
         *(
-            NetworkShape(name, config, TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
+            NetworkShape(name, config | _CONFIGS[name], TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
             for name, config in _TINY.items()
         ),
     )

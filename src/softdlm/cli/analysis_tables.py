@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softdlm.report.words import count
@@ -12,34 +14,10 @@ if TYPE_CHECKING:
 
 BY_RULE = ("angle_share", "norm_ratio", "below_both")
 """What the geometry measures of soft tokens; the rest is of candidates and [MASK]."""
-HEADS = {
-    "rule": "method",
-    "reverse_kl": "reverse KL, nats",
-    "too_short": "too short",
-    "additive": "JS to the additive mixture",
-    "multiplicative": "JS to the multiplicative mixture",
-    "coherent": "coherent share",
-    "mass": "mass on the support",
-    "candidate_cosine": "cosine between candidates",
-    "aggregate_cosine": "|cosine| aggregate to [MASK]",
-    "angle": "angle, degrees",
-    "norm": "aggregate norm / [MASK] norm",
-    "angle_share": "share of the angle",
-    "norm_ratio": "norm / [MASK] norm",
-    "below_both": "share below both norms",
-    "first_difference": "first difference at pass",
-}
+_WORDS = tomllib.loads(Path(__file__).with_name("analysis_words.toml").read_text(encoding="utf-8"))
+HEADS: dict[str, str] = _WORDS["heads"]
 """Names of measures in words, where they are not words already."""
-NOTES = {
-    "consistency": ("Coherent share: of the two alternatives, within the combinations that are compared.",),
-    "completions": ("Too short: answers without room for all spans.",),
-    "agreement": (
-        "Changed: share of open positions whose likeliest token is another in the next pass.",
-        "Settled: share of open positions whose likeliest token is already the final one.",
-        "Reordered: share of items whose commits differ from vanilla's, from which pass on.",
-        "Earlier, later: share of positions committed in an earlier or later pass than with vanilla.",
-    ),
-}
+NOTES: dict[str, tuple[str, ...]] = {name: tuple(lines) for name, lines in _WORDS["notes"].items()}
 """Below the last table."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +13,13 @@ import typer
 
 from softdlm.cli.analysis_tables import NOTES, tables
 from softdlm.cli.option_tables import COMMAS, LOADING, RULES, SETTINGS, Table, takes
-from softdlm.cli.options import Json, Model, Raw, load_model, names_in, print_json
+from softdlm.cli.options import Json, Model, Raw, load_model, names_in, option, print_json
 from softdlm.errors import UsageError
 from softdlm.report.words import count
 
 if TYPE_CHECKING:
     from softdlm.analysis.plans import Plan
-    from softdlm.analysis.prompts import Case
+    from softdlm.analysis.prompts import Alternatives, Case
     from softdlm.analysis.questions import Question
     from softdlm.decoding import Decoding
     from softdlm.feedback import FeedbackRule
@@ -28,8 +29,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on 
 ALL = "vanilla,euclidean,slerp,additive,norm-mix"
 SOFT = "euclidean,slerp,additive,norm-mix"
 
-PROMPTS_HELP = "JSON Lines file with fields prompt, a, b, and optionally masks, lead."
-Prompts = Annotated[Path | None, typer.Option(help=PROMPTS_HELP)]
+Prompts = Annotated[Path | None, option("JSON Lines file with fields prompt, a, b, and optionally masks, lead.")]
 OWN_HELP = "JSON Lines file with a field prompt, and optionally id; instead of tasks."
 OwnQuestions = Annotated[Path | None, typer.Option("--prompts", help=OWN_HELP)]
 Limit = Annotated[int | None, typer.Option(help="Only the first N prompts, or the first N items of each task.")]
@@ -38,8 +38,7 @@ Chat = Annotated[bool, typer.Option("--chat", help="Put prompts into the chat te
 Rows = Annotated[int, typer.Option("--batch-size", help="Rows of a forward pass.")]
 AT_ONCE_HELP = "Prompts decoded together. Default: 16 on a GPU, one for each core of a CPU."
 AtOnce = Annotated[int | None, typer.Option("--batch-size", help=AT_ONCE_HELP)]
-OUT_HELP = "Keep every row in this JSON Lines file; an unfinished file is continued."
-Out = Annotated[Path | None, typer.Option(help=OUT_HELP)]
+Out = Annotated[Path | None, option("Keep every row in this JSON Lines file; an unfinished file is continued.")]
 Tasks = Annotated[str, typer.Option(help=f"Built-in tasks, {COMMAS}.")]
 Split = Annotated[str, typer.Option(help="Split of the tasks: test, validation or train.")]
 K = Annotated[int, typer.Option("--k", help="Candidates in a soft token.")]
@@ -51,123 +50,94 @@ DECODING: Table = {name: each for name, each in {**RULES, **SETTINGS}.items() if
 ORDER_HELP = "Order of sequential decoding: average (the mean over all orders) or confidence."
 
 
+def on_prompts(rules: str, **more: tuple[Any, Any]) -> Table:
+    """The options of an analysis of controlled prompts, with its default rules."""
+    head = {
+        "model": (Model, "builtin"),
+        "prompts": (Prompts, None),
+        "limit": (Limit, None),
+        "rules": (RuleNames, rules),
+    }
+    strength = {"k": (K, 3), "lam": (Lam, 0.3), "chat": (Chat, False)}
+    return {**head, **strength, **more, "batch_size": (Rows, 64), "as_json": (Json, False), "out": (Out, None)}
+
+
+def on_decodes(rules: str, **strength: tuple[Any, Any]) -> Table:
+    """The options of an analysis that looks at decodes, with its default rules and their strength."""
+    head = {"model": (Model, "builtin"), "tasks": (Tasks, "mini-math,mini-code"), "split": (Split, "test")}
+    asked = {"prompts": (OwnQuestions, None), "limit": (Limit, 100), "rules": (RuleNames, rules)}
+    tail = {"raw": (Raw, False), "batch_size": (AtOnce, None), "as_json": (Json, False), "out": (Out, None)}
+    return {**head, **asked, **strength, **tail}
+
+
 @app.command()
-@takes(loading=LOADING)
-def mixtures(
-    loading: dict[str, Any], model: Model = "builtin", prompts: Prompts = None, limit: Limit = None,
-    rules: RuleNames = SOFT, k: K = 3, lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64,
-    as_json: Json = False, out: Out = None,
-) -> None:  # fmt: skip
+@takes(asked=on_prompts(SOFT), loading=LOADING)
+def mixtures(asked: dict[str, Any], loading: dict[str, Any]) -> None:
     """Table 1: JS divergence of soft-token predictions to additive and multiplicative mixtures."""
     from softdlm.analysis.plans import mixtures_plan
 
-    chosen = _rules(rules, k, lam)
-    denoiser = load_model(model, loading)
-    cases = _cases(denoiser, prompts, limit, chat)
-    _finish(denoiser, mixtures_plan(denoiser, cases, chosen, k=k, lam=lam, batch_size=batch_size), out, as_json)
+    denoiser, cases, rules = _read(asked, loading)
+    strength = {name: asked[name] for name in ("k", "lam")}
+    _finish(denoiser, mixtures_plan(denoiser, cases, rules, **strength, batch_size=asked["batch_size"]), asked)
 
 
 @app.command()
-@takes(loading=LOADING)
-def consistency(
-    loading: dict[str, Any], model: Model = "builtin", prompts: Prompts = None, limit: Limit = None,
-    rules: RuleNames = ALL, k: K = 3, lam: Lam = 0.3, chat: Chat = False, batch_size: Rows = 64,
-    as_json: Json = False, out: Out = None,
-) -> None:  # fmt: skip
+@takes(asked=on_prompts(ALL), loading=LOADING)
+def consistency(asked: dict[str, Any], loading: dict[str, Any]) -> None:
     """Table 4: reverse KL of the factorised prediction to the order-averaged sequential reference."""
     from softdlm.analysis.plans import consistency_plan
 
-    chosen = _rules(rules, k, lam)
-    denoiser = load_model(model, loading)
-    plan = consistency_plan(denoiser, _cases(denoiser, prompts, limit, chat), chosen, batch_size=batch_size)
+    denoiser, cases, rules = _read(asked, loading)
+    plan = consistency_plan(denoiser, cases, rules, batch_size=asked["batch_size"])
     total = count(plan.settings["of"], "prompt")
     print(f"{plan.settings['qualify']} of {total} can be measured: both alternatives fill the masks", file=sys.stderr)
-    _finish(denoiser, plan, out, as_json)
+    _finish(denoiser, plan, asked)
 
 
 @app.command()
-@takes(loading=LOADING)
-def joint(
-    loading: dict[str, Any], model: Model = "builtin", prompts: Prompts = None, limit: Limit = None,
-    rules: RuleNames = ALL, k: K = 3, lam: Lam = 0.3, chat: Chat = False,
-    order: Annotated[str, typer.Option(help=ORDER_HELP)] = "average",
-    batch_size: Rows = 64, as_json: Json = False, out: Out = None,
-) -> None:  # fmt: skip
+@takes(asked=on_prompts(ALL, order=(Annotated[str, typer.Option(help=ORDER_HELP)], "average")), loading=LOADING)
+def joint(asked: dict[str, Any], loading: dict[str, Any]) -> None:
     """Figure 1: the probability of every combination of two answers, in sequence, in parallel and soft."""
     from softdlm.analysis.plans import joint_plan
-    from softdlm.analysis.prompts import encode_case, figure1_prompt
+    from softdlm.analysis.prompts import figure1_prompt
 
-    chosen = _rules(rules, k, lam)
-    denoiser = load_model(model, loading)
-    figure = prompts is None
-    cases = [encode_case(denoiser, figure1_prompt(), chat)] if figure else _cases(denoiser, prompts, limit, chat)
-    plan = joint_plan(denoiser, cases, chosen, order=order, batch_size=batch_size)  # type: ignore[arg-type]
-    _finish(denoiser, plan, out, as_json)
+    denoiser, cases, rules = _read(asked, loading, lambda: [figure1_prompt()])
+    _finish(denoiser, joint_plan(denoiser, cases, rules, order=asked["order"], batch_size=asked["batch_size"]), asked)
+
+
+TABLE3_K = Annotated[int, typer.Option("--k", help="Candidates for Table 3.")]
+B1_K = Annotated[int, typer.Option(help="Candidates for appendix B.1.")]
+B1_LAM = Annotated[float, typer.Option("--lam", help="Strength of the feedback for appendix B.1.")]
 
 
 @app.command()
-@takes(words=DECODING, loading=LOADING)
-def geometry(
-    words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
-    tasks: Tasks = "mini-math,mini-code", split: Split = "test",
-    prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
-    k: Annotated[int, typer.Option("--k", help="Candidates for Table 3.")] = 3,
-    line_k: Annotated[int, typer.Option(help="Candidates for appendix B.1.")] = 4,
-    lam: Annotated[float, typer.Option("--lam", help="Strength of the feedback for appendix B.1.")] = 0.5,
-    raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False, out: Out = None,
-) -> None:  # fmt: skip
+@takes(asked=on_decodes(SOFT, k=(TABLE3_K, 3), line_k=(B1_K, 4), lam=(B1_LAM, 0.5)), words=DECODING, loading=LOADING)
+def geometry(asked: dict[str, Any], words: dict[str, Any], loading: dict[str, Any]) -> None:
     """Table 3 and appendix B.1: angles and norms at the open positions met while decoding."""
     from softdlm.analysis.plans import geometry_plan
 
-    chosen, decoding = _rules(rules, line_k, lam), _decoding(words, "slerp", 2)
-    questions = _questions(tasks, split, prompts, limit, decoding, raw)
-    denoiser = load_model(model, loading)
-    settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
-    plan = geometry_plan(denoiser, questions, chosen, settled, k=k, line_k=line_k, batch_size=size)
-    _finish(denoiser, plan, out, as_json)
+    make = partial(geometry_plan, k=asked["k"], line_k=asked["line_k"])
+    _look(make, asked | {"k": asked["line_k"]}, partial(_decoding, words, "slerp", 2), loading)
 
 
 @app.command()
-@takes(words=DECODING, loading=LOADING)
-def completions(
-    words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
-    tasks: Tasks = "mini-math,mini-code", split: Split = "test",
-    prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = ALL,
-    k: K = 4, lam: Lam = 0.3, raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False, out: Out = None,
-) -> None:  # fmt: skip
+@takes(asked=on_decodes(ALL, k=(K, 4), lam=(Lam, 0.3)), words=DECODING, loading=LOADING)
+def completions(asked: dict[str, Any], words: dict[str, Any], loading: dict[str, Any]) -> None:
     """Table 8: reverse KL on spans of the model's own answers."""
     from softdlm.analysis.completions import SUPPORT
     from softdlm.analysis.plans import completions_plan
 
-    chosen = _rules(",".join([*SUPPORT, rules]), k, lam)
-    decoding = _decoding(words, "vanilla", 1)
-    questions = _questions(tasks, split, prompts, limit, decoding, raw)
-    denoiser = load_model(model, loading)
-    settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
-    plan = completions_plan(denoiser, questions, chosen, settled, batch_size=size)
-    _finish(denoiser, plan, out, as_json, digits=6)
+    asked["rules"] = ",".join([*SUPPORT, asked["rules"]])
+    _look(completions_plan, asked, partial(_decoding, words, "vanilla", 1), loading, digits=6)
 
 
 @app.command()
-@takes(words=DECODING, loading=LOADING)
-def agreement(
-    words: dict[str, Any], loading: dict[str, Any], model: Model = "builtin",
-    tasks: Tasks = "mini-math,mini-code", split: Split = "test",
-    prompts: OwnQuestions = None, limit: Limit = 100, rules: RuleNames = SOFT,
-    k: OwnK = None, lam: OwnLam = None, raw: Raw = False, batch_size: AtOnce = None, as_json: Json = False,
-    out: Out = None,
-) -> None:  # fmt: skip
+@takes(asked=on_decodes(SOFT, k=(OwnK, None), lam=(OwnLam, None)), words=DECODING, loading=LOADING)
+def agreement(asked: dict[str, Any], words: dict[str, Any], loading: dict[str, Any]) -> None:
     """How predictions settle from pass to pass, and where feedback changes the order of commits."""
     from softdlm.analysis.plans import agreement_plan
 
-    _rules(rules, k, lam)  # what they refuse is refused before the weights are read
-    decoding = _decoding(words, "vanilla", 4)
-    questions = _questions(tasks, split, prompts, limit, decoding, raw)
-    denoiser = load_model(model, loading)
-    chosen = _rules(rules, denoiser.own.k if k is None else k, denoiser.own.lam if lam is None else lam)
-    settled, size = decoding.settled(denoiser.own), _at_once(denoiser, batch_size)
-    plan = agreement_plan(denoiser, questions, chosen, settled, batch_size=size)
-    _finish(denoiser, plan, out, as_json)
+    _look(agreement_plan, asked, partial(_decoding, words, "vanilla", 4), loading)
 
 
 def _rules(names: str, k: int | None, lam: float | None) -> dict[str, FeedbackRule]:
@@ -186,24 +156,49 @@ def _decoding(words: Mapping[str, Any], feedback: str, tokens_per_step: int) -> 
     return Decoding.of(**{"feedback": feedback, **rate, **words})
 
 
-def _cases(model: Any, prompts: Path | None, limit: int | None, chat: bool) -> list[Case]:
+def _read(
+    asked: Mapping[str, Any], loading: Mapping[str, Any], default: Callable[[], Sequence[Alternatives]] | None = None
+) -> tuple[Any, list[Case], dict[str, FeedbackRule]]:
+    """The model, its controlled prompts (those of a file, else `default`, else the paper's) and the rules."""
     from softdlm.analysis.prompts import encode_cases, paper_prompts, read_alternatives
 
+    rules = _rules(asked["rules"], asked["k"], asked["lam"])
+    model = load_model(asked["model"], loading)
+    file, limit = asked.get("prompts"), asked.get("limit")
+    if file is None and default:
+        return model, encode_cases(model, default(), asked["chat"]), rules
     _check_limit(limit)
-    return encode_cases(model, (paper_prompts() if prompts is None else read_alternatives(prompts))[:limit], chat)
+    found = paper_prompts() if file is None else read_alternatives(file)
+    return model, encode_cases(model, found[:limit], asked["chat"]), rules
 
 
-def _questions(
-    tasks: str, split: str, prompts: Path | None, limit: int | None, decoding: Decoding, raw: bool
-) -> list[Question]:
+def _look(
+    make: Callable[..., Plan[Any]],
+    asked: Mapping[str, Any],
+    decoding: Callable[[], Decoding],
+    loading: Mapping[str, Any],
+    digits: int = 4,
+) -> None:
+    """An analysis along decodes. What can be refused is refused before the weights are read."""
+    k, lam = asked.get("k"), asked.get("lam")
+    _rules(asked["rules"], k, lam)
+    wanted = decoding()
+    questions = _questions(asked, wanted)
+    model = load_model(asked["model"], loading)
+    own, size = model.own, _at_once(model, asked.get("batch_size"))
+    rules = _rules(asked["rules"], own.k if k is None else k, own.lam if lam is None else lam)
+    _finish(model, make(model, questions, rules, wanted.settled(own), batch_size=size), asked, digits)
+
+
+def _questions(asked: Mapping[str, Any], decoding: Decoding) -> list[Question]:
     from softdlm.analysis.questions import read_questions, task_questions
 
+    limit, length, chat = asked.get("limit"), decoding.max_new_tokens, not asked["raw"]
     _check_limit(limit)
-    length = decoding.max_new_tokens
-    if prompts is not None:
-        return read_questions(prompts, length, not raw)[:limit]
-    names = names_in("--tasks", tasks)
-    return [each for name in names for each in task_questions(name, limit, split, length, not raw)]
+    if "prompts" in asked:
+        return read_questions(asked["prompts"], length, chat)[:limit]
+    names = names_in("--tasks", asked["tasks"])
+    return [each for name in names for each in task_questions(name, limit, asked["split"], length, chat)]
 
 
 def _at_once(model: Any, batch_size: int | None) -> int:
@@ -218,7 +213,7 @@ def _check_limit(limit: int | None) -> None:
         raise UsageError(f"--limit must be at least 1, not {limit}")
 
 
-def _finish(model: Any, plan: Plan[Any], out: Path | None, as_json: bool, digits: int = 4) -> None:
+def _finish(model: Any, plan: Plan[Any], asked: Mapping[str, Any], digits: int = 4) -> None:
     from softdlm.analysis.plans import run
     from softdlm.report.progress import Screen, clock, progress_line
     from softdlm.report.row_tables import print_rows
@@ -230,8 +225,8 @@ def _finish(model: Any, plan: Plan[Any], out: Path | None, as_json: bool, digits
         text = progress_line(done / total, plan.settings["analysis"], *facts, width=screen.width)
         screen.say(text) if screen.terminal and done == total else screen.show(text, last=done == total)
 
-    result = run(model, plan, out, show)
-    if as_json:
+    result = run(model, plan, asked.get("out"), show)
+    if asked["as_json"]:
         print_json(result.record())
         return
     *before, last = tables(result).items()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 
 from softdlm import parsing
 from softdlm.cli.option_tables import COMMAS, LOADING, RULE_LISTS, SETTINGS, takes
-from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in
+from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in, option
 from softdlm.cli.results import Markdown, show
 from softdlm.errors import UsageError
 
@@ -22,29 +23,25 @@ if TYPE_CHECKING:
     from softdlm.evaluate.cell import ModelSpec
     from softdlm.evaluate.executors import Executor
     from softdlm.evaluate.grid import Grid, Plan
+    from softdlm.report.progress import Screen
 
 Models = Annotated[str, typer.Option("--model", "-m", help=f"builtin, folders or Hugging Face ids, {COMMAS}.")]
 TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp; several {COMMAS}."
 Tasks = Annotated[str, typer.Option("--task", help=TASKS_HELP)]
 RECIPE_HELP = "paper: k, lam, EOS handling and lengths of the paper, by model family and benchmark."
 Recipe = Annotated[str | None, typer.Option(help=RECIPE_HELP)]
-READING_HELP = "With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy."
-Reading = Annotated[str | None, typer.Option(help=READING_HELP)]
+Reading = Annotated[str | None, option("With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first N items of each task.")]
 Split = Annotated[str, typer.Option(help="Split of the built-in tasks: test, validation or train.")]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")
-]
+BatchSize = Annotated[int | None, option("Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")]
 Out = Annotated[Path, typer.Option(help="Folder for the results. Unfinished ones found there are continued.")]
-EXECUTOR_HELP = "local: this process. ray: one Ray actor for each GPU or core."
-Executors = Annotated[str, typer.Option("--executor", help=EXECUTOR_HELP)]
+Executors = Annotated[str, option("local: this process. ray: one Ray actor for each GPU or core.", "--executor")]
 RAY_HELP = "Ray cluster: ray://host:10001, host:6379 or auto. Default: a new one on this machine."
 RayAddress = Annotated[str | None, typer.Option(help=RAY_HELP)]
 Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray. Default: one for each GPU, else core.")]
 NO_SINGLE_HELP = "Leave out vanilla at one token a step; without it there are no recovery rates."
 NoSingle = Annotated[bool, typer.Option("--no-single", help=NO_SINGLE_HELP)]
-PLOT_HELP = "Draw accuracy against forward passes to this file (png, svg or pdf)."
-Plot = Annotated[Path | None, typer.Option(help=PLOT_HELP)]
+Plot = Annotated[Path | None, option("Draw accuracy against forward passes to this file (png, svg or pdf).")]
 
 
 @takes(lists=RULE_LISTS, words=SETTINGS, loading=LOADING)
@@ -126,13 +123,8 @@ def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
 
     for failure in chosen.failures:
         screen.say(f"softdlm: {failure}")
-    try:
-        with screen.heeding():
-            failures = run(chosen, out, workers, show_progress)
-    except KeyboardInterrupt:
-        again = shlex.join(["softdlm", *sys.argv[1:]])
-        screen.say(f"stopped; every finished sample is in {out}. To go on: {again}")
-        raise typer.Exit(130) from None
+    with resumable(screen, f"every finished sample is in {out}"):
+        failures = run(chosen, out, workers, show_progress)
     cells = {each.key: str(each.cell) for each in chosen.cells}
     lines = [f"{cells[key]}: {failure.reason}" for key, failure in failures.items()]
     for line, failure in zip(lines, failures.values(), strict=True):
@@ -140,6 +132,18 @@ def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:
     if screen.terminal:
         screen.say("")
     return [*chosen.failures, *lines]
+
+
+@contextmanager
+def resumable(screen: Screen, kept: str) -> Iterator[None]:
+    """Within, Ctrl-C ends the verb with exit code 130, what is kept, and the command to go on with."""
+    try:
+        with screen.heeding():
+            yield
+    except KeyboardInterrupt:
+        again = shlex.join(["softdlm", *sys.argv[1:]])
+        screen.say(f"stopped; {kept}. To go on: {again}")
+        raise typer.Exit(130) from None
 
 
 def check_plot(file: Path | None, grid: Grid) -> None:

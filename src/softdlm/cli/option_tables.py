@@ -15,7 +15,7 @@ import typer.core
 
 COMMAS = "separated by commas"
 Table = Mapping[str, tuple[Any, Any]]
-"""Parameter -> (type, typer.Option); every one may be left out."""
+"""Parameter -> (type, typer.Option), which may be left out; or (annotation, default)."""
 
 LOADING: Table = {
     "revision": (str, typer.Option(help="Branch, tag or commit on the Hugging Face hub.")),
@@ -107,8 +107,9 @@ class WithRules(typer.core.TyperCommand):
 
 
 def _option(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    wanted = Annotated[kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=wanted)
+    may_be_left_out = isinstance(option, typer.models.OptionInfo)
+    wanted, default = (Annotated[kind | None, option], None) if may_be_left_out else (kind, option)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=wanted)
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:

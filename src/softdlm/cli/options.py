@@ -13,6 +13,12 @@ import typer
 
 from softdlm.errors import UsageError
 
+
+def option(about: str, *names: str) -> Any:
+    """An option by its help, and by its names where they are not made of the parameter's."""
+    return typer.Option(*names, help=about)
+
+
 Prompt = Annotated[str | None, typer.Argument(help="The prompt; without it, or with '-', it is read from stdin.")]
 Ids = Annotated[bool, typer.Option("--ids", help="Prompts are token ids, separated by spaces or commas.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Give the model the raw text, without a chat template.")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from softdlm.cli.evaluate import carry_out
+from softdlm.cli.evaluate import carry_out, resumable
 from softdlm.cli.option_tables import COMMAS, LOADING, takes
-from softdlm.cli.options import DataDir, Json, Model, Unsandboxed, loading_values, names_in, print_json
+from softdlm.cli.options import DataDir, Json, Model, Unsandboxed, loading_values, names_in, option, print_json
 
 WHAT = "figure1, table1 ... table8, b1, figure2, frontier, extras, or all."
 What = Annotated[list[str], typer.Argument(help=WHAT, metavar="WHAT...")]
@@ -23,10 +21,8 @@ TASKS_HELP = f"Tasks, {COMMAS}. Default: mini-math,mini-code for builtin, gsm8k,
 Tasks = Annotated[str | None, typer.Option(help=TASKS_HELP)]
 CHAT_HELP = "Put the controlled prompts into the chat template, or give them as raw text."
 Chat = Annotated[bool, typer.Option("--chat/--raw", help=CHAT_HELP)]
-READING_HELP = "How Dream is decoded: dream-dllm (default) or dream-greedy."
-Reading = Annotated[str | None, typer.Option(help=READING_HELP)]
-RATE_HELP = "Tokens a step in Figure 2: 2 or 4. The paper does not say which."
-SensitivityRate = Annotated[int, typer.Option(help=RATE_HELP)]
+Reading = Annotated[str | None, option("How Dream is decoded: dream-dllm (default) or dream-greedy.")]
+SensitivityRate = Annotated[int, option("Tokens a step in Figure 2: 2 or 4. The paper does not say which.")]
 AdaptiveItems = Annotated[str, typer.Option(help="Items of GSM8K in Table 6: first-500 or full.")]
 NewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the recipe's.")
@@ -81,13 +77,8 @@ def reproduce(
         allow_unsandboxed=allow_unsandboxed,
     )
     screen = Screen()
-    try:
-        with screen.heeding():
-            measured, failed = run.collect(study, chosen, folder, carry_out, screen)
-    except KeyboardInterrupt:
-        again = shlex.join(["softdlm", *sys.argv[1:]])
-        screen.say(f"stopped; what was measured is in {folder}. To go on: {again}")
-        raise typer.Exit(130) from None
+    with resumable(screen, f"what was measured is in {folder}"):
+        measured, failed = run.collect(study, chosen, folder, carry_out, screen)
     report = run.conclude(measured, chosen, failed)
     name = "report" if "all" in what else "-".join(each.name for each in chosen)
     run.write_data(report, measured, folder, name)

@@ -16,6 +16,7 @@ from softdlm.report.figures import Point, accuracy_against_passes, curves, share
 from softdlm.report.table import Table
 
 VERSION = 1
+DRAWS = {"curves": curves, "passes": accuracy_against_passes, "shares": shares}
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 
 
@@ -29,18 +30,14 @@ class Drawing:
     arguments: dict[str, Any]
 
     def draw(self, file: Path, mark: str = "") -> None:
-        if self.kind == "shares":
-            shares(file=file, mark=mark, **self.arguments)
-        elif self.kind == "curves":
-            panels = {title: _series(series) for title, series in self.arguments["panels"].items()}
-            curves(file=file, mark=mark, **{**self.arguments, "panels": panels, "held": self._held()})
-        else:
-            pointed = {"series": _series(self.arguments["series"]), "held": self._held()}
-            accuracy_against_passes(file=file, mark=mark, **{**self.arguments, **pointed})
-
-    def _held(self) -> Point | None:
-        held = self.arguments.get("held")
-        return None if held is None else Point(*held)
+        shown = dict(self.arguments)
+        if shown.get("held") is not None:
+            shown["held"] = Point(*shown["held"])
+        if self.kind == "curves":
+            shown["panels"] = {title: _series(series) for title, series in shown["panels"].items()}
+        elif self.kind == "passes":
+            shown["series"] = _series(shown["series"])
+        DRAWS[self.kind](file=file, mark=mark, **shown)
 
 
 def _series(series: dict[str, Any]) -> dict[str, list[Point]]:

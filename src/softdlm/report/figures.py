@@ -18,19 +18,8 @@ LABELS = {"euclidean": "Euclidean", "slerp": "SLERP"}
 """What a legend says for a name."""
 MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
 DASHES = ("-", ":", "--", "-.")
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "savefig.dpi": 160,
-    "svg.hashsalt": "softdlm",
-    "svg.fonttype": "none",
-}
+STYLE = Path(__file__).with_name("softdlm.mplstyle")
+LINE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
 LEGEND_COLUMNS = 3
 BESIDE = 2.0
 """Points between series at the same x."""
@@ -139,9 +128,8 @@ def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -
             for (name, points), (colour, marker) in zip(lines.items(), (LOOKS["slerp"], ("#888888", "")), strict=True):
                 axes.plot(*zip(*points, strict=True), label=name, color=colour, marker=marker, markersize=5)
             (x, y), (last, _) = next(iter(lines.values()))[0], next(iter(lines.values()))[-1]
-            axes.plot(
-                [x, last], [y, y * last / x], "--", label="proportional", color="#BBBBBB", linewidth=0.8, zorder=0
-            )
+            grey = {"color": "#BBBBBB", "linewidth": 0.8, "zorder": 0}
+            axes.plot([x, last], [y, y * last / x], "--", label="proportional", **grey)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
@@ -180,13 +168,7 @@ def _draw(axes: Any, series: Series) -> None:
             [point.percent for point in ordered],
             yerr=[below, above],
             label=LABELS.get(method, method) + comma + variant,
-            color=colour,
-            marker=marker,
-            linestyle=dash,
-            markersize=5,
-            linewidth=1.4,
-            elinewidth=0.8,
-            capsize=2,
+            **{"color": colour, "marker": marker, "linestyle": dash, **LINE},
         )
         shift = ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
         for artist in drawn.get_children():  # only now, so that the axes know where the points are
@@ -223,10 +205,10 @@ def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: 
     `mark` is written into the picture; `legend` is the number of entries that stand below the axes.
     """
     check_format(file)
-    import matplotlib as mpl
+    from matplotlib import style
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(STYLE):
+    with style.context(STYLE):
         height = 3.6 + 0.22 * -(-legend // LEGEND_COLUMNS)
         figure = Figure(figsize=(5.2 if panels == 1 else width * panels, height), layout="constrained")
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])

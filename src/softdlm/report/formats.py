@@ -6,10 +6,11 @@ import csv
 import io
 from collections.abc import Iterator
 from html import escape
+from typing import Any
 
 from softdlm.report.row_tables import markdown as markdown_rows
 from softdlm.report.row_tables import print_rows
-from softdlm.report.table import Cell, Column, Table
+from softdlm.report.table import Cell, Column, Row, Table
 
 NOTHING = "—"
 _LATEX = {
@@ -44,6 +45,15 @@ def print_table(table: Table) -> None:
     print_rows(list(_words(table, "{}*")), title, labels=len(table.heads), notes=notes)
 
 
+def _grouped(table: Table) -> Iterator[tuple[Row, bool]]:
+    """Each row, and whether it begins a group: of several labels the first is not that of the row before."""
+    before = None
+    for row in table.rows:
+        first, *further = row.labels
+        yield row, bool(further) and first != before
+        before = first
+
+
 def _words(table: Table, best: str) -> Iterator[dict[str, str]]:
     for row in table.rows:
         words = dict(zip(table.heads, row.labels, strict=True))
@@ -61,38 +71,24 @@ def to_csv(table: Table) -> str:
     mark of a run has one in every row."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [name for index in range(len(table.columns)) for name in _fields(table, index)]
-    writer.writerow([*table.heads, *names, *(["run"] if table.mark else [])])
-    for row in table.rows:
-        values = [value for index, cell in enumerate(row.cells) for value in _values(table, index, cell)]
-        writer.writerow([*row.labels, *values, *([table.mark] if table.mark else [])])
-    if table.mark and not table.rows:
-        writer.writerow([*[""] * (len(table.heads) + len(names)), table.mark])
+    columns = list(_csv_columns(table))
+    run = [table.mark] if table.mark else []
+    writer.writerow([*table.heads, *(name for name, _ in columns), *(["run"] if run else [])])
+    for index, row in enumerate(table.rows):
+        writer.writerow([*row.labels, *(values[index] for _, values in columns), *run])
+    if run and not table.rows:
+        writer.writerow([*[""] * (len(table.heads) + len(columns)), *run])
     return text.getvalue()
 
 
-def _fields(table: Table, index: int) -> list[str]:
-    name = table.columns[index].name
-    return [name if not part else f"{name} {part}" for part in _parts(table, index)]
-
-
-def _parts(table: Table, index: int) -> list[str]:
-    cells = [row.cells[index] for row in table.rows]
-    present = {
-        "": True,
-        "low": table.has_interval(index),
-        "high": table.has_interval(index),
-        "paper": table.has_paper(index),
-        "best": any(cell.best for cell in cells),
-        "note": any(cell.note for cell in cells),
-    }
-    return [part for part, there in present.items() if there]
-
-
-def _values(table: Table, index: int, cell: Cell) -> list[object]:
-    found = {"": cell.value, "low": cell.low, "high": cell.high, "paper": cell.paper, "note": cell.note}
-    found["best"] = "yes" if cell.best else ""
-    return ["" if found[part] is None else found[part] for part in _parts(table, index)]
+def _csv_columns(table: Table) -> Iterator[tuple[str, list[Any]]]:
+    for index, column in enumerate(table.columns):
+        cells = [row.cells[index] for row in table.rows]
+        yield column.name, [cell.value for cell in cells]
+        for part in ("low", "high", "paper", "best", "note"):
+            values = [("yes" if cell.best else "") if part == "best" else getattr(cell, part) for cell in cells]
+            if any(value not in (None, "") for value in values):
+                yield f"{column.name} {part}", values
 
 
 def to_latex(table: Table) -> str:
@@ -119,12 +115,9 @@ def to_latex(table: Table) -> str:
 
 
 def _latex_rows(table: Table, twice: list[bool]) -> Iterator[str]:
-    before = None
-    for row in table.rows:
-        first, *further = row.labels
-        if before is not None and further and first != before:
+    for row, new in _grouped(table):
+        if new and row is not table.rows[0]:
             yield r"\midrule"
-        before = first
         words = [latex(label) for label in row.labels]
         for column, cell, both in zip(table.columns, row.cells, twice, strict=True):
             words.append(_latex_cell(column, cell))
@@ -157,11 +150,8 @@ def to_html(table: Table) -> str:
 
 def _html_rows(table: Table) -> Iterator[str]:
     """A first label that repeats is left out, and a rule stands where it changes."""
-    before = None
-    for row in table.rows:
+    for row, new in _grouped(table):
         first, *further = row.labels
-        new = bool(further) and first != before
-        before = first
         labels = "".join(f"<th>{escape(word)}</th>" for word in (first if new or not further else "", *further))
         cells = "".join(_html_cell(column, cell) for column, cell in zip(table.columns, row.cells, strict=True))
         yield f"<tr{' class=group' if new else ''}>{labels}{cells}</tr>"

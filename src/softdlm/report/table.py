@@ -55,9 +55,6 @@ class Table:
     def has_paper(self, column: int) -> bool:
         return any(row.cells[column].paper is not None for row in self.rows)
 
-    def has_interval(self, column: int) -> bool:
-        return any(row.cells[column].low is not None for row in self.rows)
-
     def record(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)

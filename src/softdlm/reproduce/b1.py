@@ -6,12 +6,13 @@ from softdlm.report.table import Column, Row, Table
 from softdlm.reproduce.evidence import Decided, against_limit
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import task_title
 from softdlm.reproduce.table3 import BENCHMARKS, GEOMETRY, open_items, positions
 from softdlm.reproduce.table_parts import beside_paper, mean_cell, mean_table, method_title, paper_notes
 
 OF_SOFT_TOKEN = ("angle_share", "norm_ratio", "below_both")
-PAPER = {"LLaDA": (89.42, 0.599, 0.863, 0.994)}
+PAPER = paper_numbers("b1")
 """Model -> the angle in degrees, then OF_SOFT_TOKEN of the linear interpolation, over GSM8K and HumanEval together."""
 
 

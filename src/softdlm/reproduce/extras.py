@@ -13,7 +13,7 @@ from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
 from softdlm.reproduce.study import Grids, Study, steps, task_title
-from softdlm.reproduce.table_parts import accuracies, cell_table, method_title
+from softdlm.reproduce.table_parts import accuracy_table, method_title
 
 METHODS = (*table2.METHODS, "additive", "norm-mix")
 AGREEMENT = on_tasks(
@@ -31,14 +31,10 @@ def tables(measured: Measurements) -> list[Table]:
 
 
 def _accuracy(measured: Measurements) -> Table:
-    rows = {
-        (task_title(task), str(n)): accuracies(measured.cells["extras"], task, METHODS, f"topn({n})")
-        for task in measured.study.places(*table2.BENCHMARKS)
-        for n in measured.study.scale.extra_rates
-    }
+    rates = {n: f"topn({n})" for n in measured.study.scale.extra_rates}
     title, heads = "Extras (beyond the paper). Other published rules: accuracy in per cent", ("task", "tokens a step")
     notes = ("Additive is dInfer's smoothing, NormMix DMax's norm rule, each at its own strength.",)
-    return cell_table(measured, "extras", title, heads, METHODS, rows, None, last=notes)
+    return accuracy_table(measured, "extras", title, heads, table2.BENCHMARKS, METHODS, rates, last=notes)
 
 
 def _agreement(measured: Measurements) -> Table:

@@ -25,6 +25,7 @@ from softdlm.records.files import write_json, writing
 from softdlm.records.journal import MANIFEST, read_manifest
 from softdlm.report.document import Report
 from softdlm.report.progress import Screen, clock, progress_line
+from softdlm.report.words import rounded
 from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, Measurements, effort
@@ -134,7 +135,7 @@ def write_data(report: Report, measured: Measurements, out: Path, name: str) -> 
         write_json(folder / "cells.json", {"mark": report.mark, "cells": _cells_record(measured)})
         for analysed in measured.analyses:
             if analysed not in BULKY:
-                found = [_rounded(asdict(row)) for row in measured.rows(analysed)]
+                found = [rounded(asdict(row)) for row in measured.rows(analysed)]
                 write_json(folder / f"{analysed}.json", {"mark": report.mark, "rows": found})
 
 
@@ -145,12 +146,3 @@ def _cells_record(measured: Measurements) -> list[dict[str, Any]]:
         each.folder.name: "".join("01"[each.samples[item].correct] for item in sorted(each.samples)) for each in results
     }
     return [{**row, "verdicts": verdicts[row["cell"]]} for row in rows(results)]
-
-
-def _rounded(value: Any) -> Any:
-    """The same JSON value with numbers of six digits."""
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value

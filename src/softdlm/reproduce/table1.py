@@ -10,15 +10,11 @@ from softdlm.reproduce.analyses import SOFT, on_prompts
 from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.table_parts import beside_paper, mean_cell, mean_table, method_title, paper_notes, prompts_note
 
 MIXTURES = ("additive", "multiplicative")
-PAPER = {
-    "LLaDA": (0.2099, 0.041),
-    "LLaDA-1.5": (0.0496, 0.0019),
-    "LLaDA-2.0-mini": (0.2198, 0.0835),
-    "Dream": (0.0566, 0.0119),
-}
+PAPER = paper_numbers("table1")
 """Model -> JS divergence of SLERP's predictions to each of MIXTURES."""
 
 

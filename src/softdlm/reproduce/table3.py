@@ -11,6 +11,7 @@ from softdlm.reproduce.analyses import SOFT, on_tasks
 from softdlm.reproduce.evidence import Decided, against_limit, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import task_title
 from softdlm.reproduce.table_parts import beside_paper, mean_cell, mean_table, paper_notes
 
@@ -19,12 +20,7 @@ GEOMETRY = on_tasks("geometry", geometry_plan, BENCHMARKS, SOFT, (4, 0.5), ("sle
 """Along a decode with SLERP at 2 tokens a step; appendix B.1 is made of the same rows."""
 NEAR = 0.1
 """|cosine| below which we call two directions nearly orthogonal; the paper's largest is 0.074."""
-PAPER = {
-    "LLaDA": {"gsm8k": (0.496, 0.015), "humaneval": (0.447, 0.011)},
-    "LLaDA-1.5": {"gsm8k": (0.543, 0.014), "humaneval": (0.497, 0.011)},
-    "LLaDA-2.0-mini": {"gsm8k": (0.724, 0.043), "humaneval": (0.629, 0.074)},
-    "Dream": {"gsm8k": (0.566, 0.028), "humaneval": (0.75, 0.07)},
-}
+PAPER = paper_numbers("table3")
 """Model -> benchmark -> cosine between candidates, |cosine| between aggregate and [MASK]."""
 
 

@@ -10,14 +10,10 @@ from softdlm.reproduce.analyses import ALL, on_prompts
 from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.table_parts import beside_paper, mean_cell, mean_table, method_title, paper_notes, prompts_note
 
-PAPER = {
-    "LLaDA": {"vanilla": 2.1989, "euclidean": 0.3415, "slerp": 0.2458},
-    "LLaDA-1.5": {"vanilla": 2.0327, "euclidean": 1.9273, "slerp": 0.5624},
-    "LLaDA-2.0-mini": {"vanilla": 2.7338, "euclidean": 1.561, "slerp": 1.1739},
-    "Dream": {"vanilla": 4.2733, "euclidean": 4.1139, "slerp": 1.7553},
-}
+PAPER = paper_numbers("table4")
 """Model -> method -> reverse KL in nats."""
 
 

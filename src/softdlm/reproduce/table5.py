@@ -6,17 +6,14 @@ from softdlm.report.table import Table
 from softdlm.reproduce.evidence import slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
-from softdlm.reproduce.study import Grids, Study, task_title
-from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
+from softdlm.reproduce.paper_numbers import paper_numbers
+from softdlm.reproduce.study import Grids, Study
+from softdlm.reproduce.table_parts import accuracy_table
 
 BENCHMARKS = ("math500", "humaneval")
 METHODS = ("slerp", "slerp-candidate-norm", "euclidean-mask-norm")
 RATE = "topn(2)"
-PAPER = {
-    "Dream": {"math500": (22.4, 21.2, 16.4), "humaneval": (50.61, 50.0, 50.0)},
-    "LLaDA": {"math500": (23.6, 22.6, 21.8), "humaneval": (45.12, 41.46, 42.07)},
-    "LLaDA-1.5": {"math500": (24.0, 21.8, 21.2), "humaneval": (43.9, 39.63, 37.8)},
-}
+PAPER = paper_numbers("table5")
 """Model -> benchmark -> accuracy of each of METHODS, in per cent."""
 
 
@@ -25,13 +22,8 @@ def cells(study: Study) -> Grids:
 
 
 def tables(measured: Measurements) -> list[Table]:
-    found, places, printed = measured.cells["table5"], measured.study.places(*BENCHMARKS), measured.study.printed
-    rows = {
-        (task_title(task),): beside_paper(accuracies(found, task, METHODS, RATE), printed.value(PAPER, name))
-        for task, name in places.items()
-    }
     title = "Table 5. Interpolation and output norm: accuracy in per cent at 2 tokens a step"
-    return [cell_table(measured, "table5", title, ("task",), METHODS, rows, places)]
+    return [accuracy_table(measured, "table5", title, ("task",), BENCHMARKS, METHODS, {"": RATE}, PAPER)]
 
 
 EXPERIMENT = Experiment(

@@ -8,20 +8,16 @@ from softdlm.report.table import Table
 from softdlm.reproduce.evidence import Decided, pairs, positive, slerp_solves_more
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import Grids, Study, rate_title, task_title
-from softdlm.reproduce.table_parts import accuracies, beside_paper, cell_table
+from softdlm.reproduce.table_parts import accuracy_table
 
 BENCHMARKS = ("gsm8k", "humaneval")
 METHODS = ("vanilla", "slerp")
 RATES = {rate_title(commit): commit for commit in ("threshold(0.9)", "entropy(0.1)")}
 FIRST = 500
 """The number of GSM8K's items that the paper's values fit."""
-PAPER = {
-    "LLaDA": {"gsm8k": {"threshold(0.9)": (29.8, 30.2), "entropy(0.1)": (24.0, 26.0)},
-              "humaneval": {"threshold(0.9)": (45.12, 48.78), "entropy(0.1)": (46.34, 48.17)}},
-    "Dream": {"gsm8k": {"threshold(0.9)": (79.8, 81.6), "entropy(0.1)": (82.6, 83.6)},
-              "humaneval": {"threshold(0.9)": (55.49, 58.54), "entropy(0.1)": (56.71, 58.54)}},
-}  # fmt: skip
+PAPER = paper_numbers("table6")
 """Model -> benchmark -> sampler -> accuracy of each of METHODS, in per cent."""
 
 
@@ -42,17 +38,10 @@ def cells(study: Study) -> Grids:
 
 def tables(measured: Measurements) -> list[Table]:
     """The paper's accuracies, and the passes that it does not print."""
-    found, places, printed = measured.cells["table6"], measured.study.places(*BENCHMARKS), measured.study.printed
-    rows = {
-        (task_title(task), words): beside_paper(
-            accuracies(found, task, METHODS, commit, passes=True), printed.value(PAPER, name, commit)
-        )
-        for task, name in places.items()
-        for words, commit in RATES.items()
-    }
     columns = ("alone", "with SLERP", "passes alone", "passes with SLERP")
-    title = "Table 6. Adaptive samplers without and with soft tokens: accuracy in per cent"
-    return [cell_table(measured, "table6", title, ("task", "sampler"), columns, rows, places)]
+    title, heads = "Table 6. Adaptive samplers without and with soft tokens: accuracy in per cent", ("task", "sampler")
+    cells = BENCHMARKS, METHODS, RATES
+    return [accuracy_table(measured, "table6", title, heads, *cells, PAPER, columns, passes=True)]
 
 
 def saves_passes(measured: Measurements) -> Decided:

@@ -10,18 +10,12 @@ from softdlm.reproduce.analyses import ALL, on_tasks
 from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import task_title
 from softdlm.reproduce.table_parts import beside_paper, mean_cell, mean_table, method_title, paper_notes
 
 BENCHMARKS = ("math500", "humaneval")
-PAPER = {
-    "Dream":     {"math500": {"vanilla": 0.001372, "euclidean": 0.003955, "slerp": 0.000554},
-                  "humaneval": {"vanilla": 0.001848, "euclidean": 0.084962, "slerp": 0.000704}},
-    "LLaDA-1.5": {"math500": {"vanilla": 0.017006, "euclidean": 0.016934, "slerp": 0.015964},
-                  "humaneval": {"vanilla": 0.038491, "euclidean": 0.037907, "slerp": 0.035973}},
-    "LLaDA":     {"math500": {"vanilla": 0.06519, "euclidean": 0.053845, "slerp": 0.053294},
-                  "humaneval": {"vanilla": 0.000977, "euclidean": 0.000918, "slerp": 0.000665}},
-}  # fmt: skip
+PAPER = paper_numbers("table8")
 """Model -> benchmark -> method -> reverse KL in nats."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from softdlm.evaluate.metrics import Mean, mcnemar
 from softdlm.evaluate.summary import Result
@@ -80,6 +81,26 @@ def cell_table(
     every = [*first, *([interval] if interval else ()), *printed, *last]
     made = tuple(Column(method_title(each)) for each in columns)
     return Table(name, f"{title}, {study.title}", heads, made, lines, tuple(every), study.scale.mark)
+
+
+def accuracy_table(
+    measured: Measurements, name: str, title: str, heads: tuple[str, ...], benchmarks: Sequence[str],
+    methods: Sequence[str], rates: Mapping[Any, str], paper: Mapping[str, Any] | None = None,
+    columns: Sequence[str] = (), passes: bool = False, last: Sequence[str] = (),
+) -> Table:  # fmt: skip
+    """The accuracies of methods, a row for each task and rate; one of no name has no label.
+
+    `paper` is model -> benchmark -> a row, or the rows by rate or commit rule; None where the paper has no such table.
+    """
+    places, rows = measured.study.places(*benchmarks), {}
+    for task, benchmark in places.items():
+        printed = measured.study.printed.value(paper or {}, benchmark)
+        for rate, commit in rates.items():
+            numbers = printed.get(rate, printed.get(commit)) if isinstance(printed, dict) else printed
+            found = accuracies(measured.cells[name], task, methods, commit, passes=passes)
+            rows[task_title(task), *filter(None, [str(rate)])] = beside_paper(found, numbers)
+    beside = None if paper is None else places
+    return cell_table(measured, name, title, heads, columns or methods, rows, beside, last=last)
 
 
 def mean_table(
