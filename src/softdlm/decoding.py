@@ -222,6 +222,13 @@ def _converted(name: str, value: Any) -> Any:
     return _CONVERTERS[name](name, value) if name in _CONVERTERS else value
 
 
+def _strength(name: str, value: Any) -> float:
+    found = parsing.number(name, value)
+    if not 0 <= found <= 1:
+        raise UsageError(f"interpolation strength {name} must lie in [0, 1], not {found}")
+    return found
+
+
 def _policy(name: str, value: Any) -> CachePolicy:
     if not isinstance(value, str | CachePolicy):
         raise UsageError(f"{name} must be a cache policy or its spelling, such as dual, not {value!r}")
@@ -259,7 +266,8 @@ def _finish(name: str, value: Any) -> EarlyFinish:
 _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(["k", "max_new_tokens", "candidates"], parsing.from_one),
     **dict.fromkeys(["block_length", "top_k", "seed"], parsing.whole),
-    **dict.fromkeys(["lam", "temperature", "top_p", "min_p"], parsing.number),
+    **dict.fromkeys(["temperature", "top_p", "min_p"], parsing.number),
+    "lam": _strength,
     **dict.fromkeys(["forbid", "last"], parsing.token_ids),
     "cache": _policy,
     "rank": parsing.one_of(Rank),

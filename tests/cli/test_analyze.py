@@ -66,7 +66,7 @@ def test_decodes_on_every_format(folder: Path, family: str) -> None:
     assert all(row["spans"] == 12 for row in table8["summary"])
     beyond = found("agreement", *common)
     assert [row["rule"] for row in beyond["summary"]] == FIVE
-    assert beyond["settings"]["eos"] == "forbid"
+    assert beyond["settings"]["decoding"]["eos"] == "forbid"
 
 
 def test_no_prompt_of_the_70_fits_these_tokenizers_and_that_is_said(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_figure_1_on_the_built_in_model() -> None:
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        (["mixtures", "--rules", "slerp,magic"], UsageError, "unknown method 'magic'"),
+        (["mixtures", "--rules", "slerp,magic"], UsageError, "unknown feedback rule 'magic'"),
         (["mixtures", "--lam", "2"], UsageError, "lam must lie in [0, 1], not 2.0"),
         (["mixtures", "--limit", "0"], UsageError, "--limit must be at least 1, not 0"),
         (["mixtures", "--prompts", "none.jsonl"], UsageError, "no such file: none.jsonl"),

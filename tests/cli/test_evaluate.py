@@ -182,10 +182,10 @@ def test_a_missing_model_costs_its_cells_and_the_exit_code(shell: Shell, model: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "slurp"], "unknown method 'slurp'; known are vanilla"),
+        (["--method", "slurp"], "unknown feedback rule 'slurp'; known are vanilla"),
         (["--task", "gsm9k"], "unknown task 'gsm9k': one of mini-math"),
         (["--split", "tests"], "mini-math has no split 'tests'"),
-        (["-t", "1,two"], "--tokens-per-step takes whole numbers separated by commas, not '1,two'"),
+        (["-t", "1,two"], "tokens_per_step must be a number, not 'two'"),
         (["-t", "0"], "n must be at least 1, not 0"),
         (["--lam", "0.3,3"], "lam must lie in [0, 1], not 3.0"),
         (["--k", ","], "--k names nothing: ','"),
@@ -229,9 +229,12 @@ def test_the_manifest_says_what_was_run(shell: Shell, model: str, tmp_path: Path
         "method": "slerp k=2 lam=0.3",
         "rate": "threshold 0.9",
     }
-    assert manifest["protocol"]["rate"] == {
-        "name": "threshold", "value": 0.9, "rule": "Threshold", "tau": 0.9, "strict": False, "budget": None,
-        "floor": {"rule": "TopN", "n": 1, "rank": "confidence"},
-    }  # fmt: skip
-    assert manifest["protocol"]["decoding"]["eos"] == "last"
+    assert manifest["protocol"]["decoding"] == {
+        "commit": "threshold(0.9)",
+        "feedback": "slerp(k=2, lam=0.3)",
+        "max_new_tokens": 4,
+        "eos": "last",
+        "temperature": 0,
+        "seed": 0,
+    }
     assert manifest["sessions"][0]["batch_size"] == 1

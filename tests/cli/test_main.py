@@ -42,14 +42,14 @@ def test_generate_as_json(folders: dict[str, str], family: str, tmp_path: Path) 
     trace = tmp_path / "trace.json"
     done = run(
         "generate", "the cat", "-m", folders[family], "-n", "12", "-t", "3", "--json", "--trace", str(trace),
-        "--block-length", "8", "--cache", "dual", "--refresh", "2",
+        "--feedback", "slerp", "--block-length", "8", "--cache", "dual", "--refresh", "2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["forwards"] >= 1
     assert answer["tokens_per_forward"] == pytest.approx(len(answer["ids"]) / answer["forwards"], abs=1e-4)
-    assert "Slerp(k=3, lam=0.3" in answer["options"]["feedback"]
-    assert (answer["options"]["cache"], answer["options"]["refresh"]) == ("dual", "2")
+    assert answer["decoding"]["feedback"] == "slerp(k=3, lam=0.3)"
+    assert answer["decoding"]["cache"] == "dual(refresh=2)"
     saved = Trace.load(trace)
     assert len(saved.passes) == answer["forwards"]
     assert saved.replay()[: len(answer["ids"])] == answer["ids"]
@@ -108,7 +108,7 @@ def test_every_prompt_of_a_file_is_answered_in_order(folders: dict[str, str], tm
     found = [json.loads(line) for line in lines]
     assert [each["prompt"] for each in found] == prompts
     assert plain.stdout == "".join(f"{each['text']}\n" for each in found)
-    assert (found[0]["options"]["top_k"], "rank='margin'" in found[0]["options"]["commit"]) == ("5", True)
+    assert (found[0]["decoding"]["top_k"], found[0]["decoding"]["commit"]) == (5, "topn(2, rank='margin')")
     alone = json.loads(run("generate", prompts[0], *words, "--json").stdout)
     assert alone["ids"] == found[0]["ids"]
 
@@ -158,11 +158,14 @@ def test_models_and_doctor() -> None:
         (["generate", "x", "-m", "LLADA", "--k", "0"], "k must be at least 1, not 0"),
         (["generate", "x", "-m", "LLADA", "-n", "0"], "max_new_tokens must be at least 1, not 0"),
         (["generate", "x", "-m", "LLADA", "--block-length", "0"], "block_length must be at least 1"),
-        (["generate", "x", "-m", "LLADA", "--eos", "never"], "eos must be one of allow, last, forbid, not 'never'"),
-        (["generate", "x", "-m", "LLADA", "--method", "magic"], "unknown method 'magic'; known are vanilla"),
+        (
+            ["generate", "x", "-m", "LLADA", "--eos", "never"],
+            "eos must be one of allow, last, forbid, forbid-first, not 'never'",
+        ),
+        (["generate", "x", "-m", "LLADA", "--method", "magic"], "unknown feedback rule 'magic'; known are vanilla"),
         (["generate", "x", "-m", "LLADA", "-t", "2", "--threshold", "0.9"], "exclude each other"),
         (["generate", "a <|mdm_mask|> b", "-m", "LLADA"], "holds the mask token (id 187)"),
-        (["generate", "a b", "--ids", "-m", "LLADA"], "--ids needs whole numbers, not 'a b'"),
+        (["generate", "a b", "--ids", "-m", "LLADA"], "--ids must be a number, not 'a'"),
         (["generate", "", "--raw", "-m", "DREAM"], "an empty prompt"),
         (["generate", "hello", "-m", str(DATA / "llada")], "has no tokenizer: give token ids"),
         (["generate", "x", "-m", "LLADA", "-n", "5000"], "the model's context is 4096"),
@@ -180,10 +183,10 @@ def test_models_and_doctor() -> None:
         ),
         (["generate", "x", "-m", "LLADA", "--rank", "length"], "rank must be one of confidence, margin, entropy"),
         (["generate", "x", "-m", "no/where"], "; check the name, the revision and the network, or give a folder\n"),
-        (["compare", "x", "-m", "LLADA", "--methods", "vanilla,magic"], "unknown method 'magic'"),
-        (["compare", "x", "-m", "LLADA", "--cache", "suffix"], "cache must be one of prefix, dual, or None"),
-        (["generate", "x", "-m", "LLADA", "--refresh", "2"], "refresh 2 is of a cache: give cache as well"),
-        (["compare", "x", "-m", "LLADA", "--renew", "2"], "renew 2 is of a cache: give cache as well"),
+        (["compare", "x", "-m", "LLADA", "--methods", "vanilla,magic"], "unknown feedback rule 'magic'"),
+        (["compare", "x", "-m", "LLADA", "--cache", "suffix"], "unknown cache rule 'suffix'; known are prefix, dual"),
+        (["generate", "x", "-m", "LLADA", "--refresh", "2"], "refresh 2 belongs to a cache: give cache as well"),
+        (["compare", "x", "-m", "LLADA", "--renew", "2"], "renew 2 belongs to a cache: give cache as well"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(
