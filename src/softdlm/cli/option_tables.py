@@ -14,6 +14,13 @@ import typer
 import typer.core
 
 COMMAS = "separated by commas"
+
+
+def _spellings(option: Any) -> list[str]:
+    """An option's own names, of which typer keeps the first as a default; none where its parameter names it."""
+    return [each for each in (option.default, *(option.param_decls or ())) if isinstance(each, str)]
+
+
 Table = Mapping[str, tuple[Any, Any]]
 """Parameter -> (type, typer.Option), which may be left out; or (annotation, default)."""
 
@@ -43,7 +50,7 @@ RULES: Table = {
     "factor": (float, typer.Option(help="Commit by Fast-dLLM's factor rule, with this factor.")),
 }
 RULE_LISTS: Table = {
-    name: (str, typer.Option(*option.param_decls or (), help=f"{option.help.rstrip('.')}; several {COMMAS}."))
+    name: (str, typer.Option(*_spellings(option), help=f"{option.help.rstrip('.')}; several {COMMAS}."))
     for name, (_, option) in RULES.items()
 }
 """The same options for verbs that take several values of each."""
