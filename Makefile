@@ -2,8 +2,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install
-TORCH := torch==2.13.0
-CPU_WHEELS := https://download.pytorch.org/whl/cpu
 
 .PHONY: setup demo test lint clean
 
@@ -28,12 +26,10 @@ lint: .venv/ready-dev
 clean:
 	rm -rf .venv dist build
 
-# The public index brings gigabytes of CUDA libraries with torch, so a machine without an NVIDIA GPU tries the CPU build first.
+# torch first and pinned: a newer one drags in gigabytes of CUDA libraries on a laptop.
 .venv/ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	command -v nvidia-smi >/dev/null || $(PIP) --retries 0 --timeout 10 --index-url $(CPU_WHEELS) $(TORCH) 2>/dev/null || \
-		echo 'The CPU build of PyTorch cannot be reached; taking the build of the default index (larger on Linux).'
-	$(PIP) $(TORCH)
+	$(PIP) torch==2.13.0
 	$(PIP) -e ".[plots]"
 	touch $@
 
