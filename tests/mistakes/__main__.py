@@ -21,9 +21,10 @@ def run_tests(tests: str, mistake: Mistake | None = None) -> subprocess.Complete
     """The tests on a copy of the sources, with the mistake in."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch)
-        for name in ("src", "tests"):
+        for name in ("src", "tests", "docs", "examples"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", copy)
+        for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md"):
+            shutil.copy(ROOT / name, copy)
         if mistake is not None:
             file = copy / "src" / "softdlm" / mistake.file
             file.write_text(mistake.plant(file.read_text(encoding="utf-8")), encoding="utf-8")
