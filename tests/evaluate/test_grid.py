@@ -56,6 +56,7 @@ def test_every_combination_is_a_cell_of_its_own(models: dict[str, ModelSpec]) ->
 
 def test_vanilla_has_no_strength_and_comes_once(grid: Grid) -> None:
     swept = sweep(Decoding(), ("vanilla", "slerp"), ("topn(1)",), (2, 3), (0.1, 0.3))
+    assert len(swept) == 5
     found = methods(replace(grid, decodings=swept))
     assert found == ["vanilla", *(f"slerp k={k} lam={lam}" for k in (2, 3) for lam in (0.1, 0.3))]
 
@@ -79,7 +80,7 @@ def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
 
 def test_the_models_own_settings_unless_others_are_given(grid: Grid, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "llada")
-    own = {"feedback": "slerp", "k": 2, "lam": 0.5, "commit": "topn(4)"}
+    own = {"feedback": "slerp", "k": 2, "lam": 0.5, "commit": "topn(4)", "max_new_tokens": 7}
     (folder / "config.json").write_text(json.dumps(read_config(folder) | {"decoding": own}))
     mine = replace(grid, models=(ModelSpec.of(str(folder), device="cpu"),), single=False)
     for recipe in (None, "paper"):
