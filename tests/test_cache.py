@@ -405,7 +405,7 @@ def test_what_cannot_be_meant_is_refused(network: str, bad: dict[str, Any], word
 
 def test_a_model_without_keys_and_values_has_no_cache() -> None:
     toy = harry_potter()
-    with pytest.raises(UsageError, match="Harry Potter or Star Wars keeps no keys and values"):
+    with pytest.raises(UsageError, match="Harry Potter or Star Wars has no KV cache: leave cache out"):
         softdlm.denoise(toy, Canvas.of(toy.canvas_ids, toy.mask_id), cache="dual")
 
 

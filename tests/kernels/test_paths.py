@@ -49,7 +49,8 @@ def test_kernels_are_for_gpus_unless_switched_off(monkeypatch: pytest.MonkeyPatc
         ({"top_p": 0.9}, torch.bfloat16, False),
         ({"top_k": 5}, torch.bfloat16, False),
         ({"k": 17}, torch.bfloat16, False),
-        ({"needs_mean": True}, torch.bfloat16, False),
+        ({"needs": frozenset({"mean"})}, torch.bfloat16, False),
+        ({"min_p": 0.1}, torch.bfloat16, False),
         ({}, torch.float64, False),
     ],
 )
