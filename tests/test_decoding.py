@@ -331,5 +331,20 @@ def test_context_says_where_a_position_is_and_whether_it_was_soft(engine: Any) -
     assert not last.context.soft.any()
 
 
+def test_denoise_decodes_to_the_end_unless_told_otherwise() -> None:
+    """The first position commits EOS at once: with an early finish that is all, without it the canvas is closed."""
+    model = tiny("llada")
+    canvas = Canvas.pack([[3, 4]], [10], model.mask_id, 0)
+
+    def from_the_left(prediction: Any, open: Any, context: Any) -> torch.Tensor:
+        prediction.token[:, 2] = model.eos_ids[0]
+        return open & (open.cumsum(1) == 1)
+
+    plain = Decoding(commit=from_the_left)
+    assert len(list(softdlm.denoise(model, canvas, decoding=plain))) == 8
+    assert len(list(softdlm.denoise(model, canvas, commit=from_the_left))) == 8
+    assert len(list(softdlm.denoise(model, canvas, decoding=replace(plain, early_finish=True)))) == 1
+
+
 def test_parameters_of_rules_are_fields_of_a_decoding() -> None:
     assert set(PARAMETERS) < {each.name for each in fields(Decoding)}

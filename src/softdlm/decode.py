@@ -39,7 +39,7 @@ def denoise(
     a condition of your own. `requests` numbers the rows for sampling. The engine decides how passes are run, not what
     they do.
     """
-    chosen = settle(model, decoding, fields if decoding else {"early_finish": False, **fields})
+    chosen = settle(model, decoding, fields, {"early_finish": False})
     return run_plan(Plan.of(model, chosen, requests), canvas, until, engine)
 
 

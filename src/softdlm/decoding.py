@@ -160,11 +160,8 @@ class Decoding:
     @property
     def sampling(self) -> dict[str, Any]:
         """The fields that say how a token is drawn."""
-        named = {each.name for each in fields(Sampling)} & {each.name for each in fields(self)} - {
-            *PARAMETERS,
-            "forbid",
-            "last",
-        }
+        shared = {each.name for each in fields(Sampling)} & {each.name for each in fields(self)}
+        named = shared - {*PARAMETERS, "forbid", "last"}
         return {name: value for name in named if (value := getattr(self, name)) is not None}
 
     @property
@@ -211,11 +208,16 @@ class Decoding:
         return {"forbid": _token_ids(model, self.forbid, forbidden), "last": _token_ids(model, self.last, last)}
 
 
-def settle(model: Denoiser, decoding: Decoding | None, words: Mapping[str, Any]) -> Decoding:
-    """The Decoding of a call that may give one, or fields of one, or neither; filled from the model's own settings."""
+def settle(
+    model: Denoiser, decoding: Decoding | None, words: Mapping[str, Any], *sources: Mapping[str, Any]
+) -> Decoding:
+    """The Decoding of a call that may give one, or fields of one, or neither.
+
+    It is filled from `sources`, then from the model's own settings.
+    """
     if decoding is not None and words:
         raise UsageError(f"give decoding, or fields such as {next(iter(words))}, not both")
-    return (decoding or Decoding.of(**words)).settled(model.own)
+    return (decoding or Decoding.of(**words)).settled(*sources, model.own)
 
 
 def _converted(name: str, value: Any) -> Any:
