@@ -32,7 +32,7 @@ IDS: dict[str, dict[str, Any]] = {
 FAMILIES = tuple(IDS)
 DEVICE = os.environ.get("SOFTDLM_TEST_DEVICE", "cpu")
 
-settings.register_profile("ci", max_examples=40, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=30, deadline=None, derandomize=True)
 settings.load_profile("ci")
 torch.set_num_threads(1)
 

@@ -77,7 +77,7 @@ def slots_for(model: Any, canvas: Canvas, **options: Any) -> Slots:
     return slots
 
 
-@settings(max_examples=24, phases=(Phase.explicit, Phase.generate))  # to shrink a decode takes too long
+@settings(max_examples=16, phases=(Phase.explicit, Phase.generate))  # to shrink a decode takes too long
 @given(
     st.sampled_from(["llada", "dream", "llada2 full", "llada2"]),
     st.sampled_from([RAGGED, ((8, 20),), ((8, 20), (5, 20))]),
