@@ -14,7 +14,7 @@ predicted it. So with `refresh=1` a decode is what it is without a cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -26,6 +26,7 @@ from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.registry import named
+from softdlm.threads import rows_apart
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,10 @@ class Dual(CachePolicy):
 
 
 class Shape(NamedTuple):
-    """What fixes the shapes of a pass, so that one captured graph serves all passes of a shape."""
+    """Sizes of a pass that are rounded up, so that one captured graph serves all passes of a shape."""
 
+    rows: int
+    """Rows that are computed: the first so many."""
     width: int | None
     """Columns of the window that is computed in each row; None is the whole canvas of every row, and none waits."""
     room: int
@@ -77,6 +80,22 @@ class Shape(NamedTuple):
     """Blocks that a row of it computes at most, which decides who takes part; 0 is everything."""
 
 
+class Part(NamedTuple):
+    """What one run of the network computes, and which of it goes through the LM head."""
+
+    window: Window
+    order: Int[Tensor, "M"]
+    """Positions of the window by number, the requested ones first."""
+    places: Int[Tensor, "M"]
+    """The same positions by number on the canvas."""
+    masked: bool | None = None
+    """Whether some key is padding; None: to be looked up."""
+
+    def cut(self, shape: Shape) -> Part:
+        """The part with so many positions for the LM head as the shape has room for."""
+        return Part(self.window, self.order[: shape.room], self.places[: shape.room], shape.masked)
+
+
 @dataclass(frozen=True)
 class Scope:
     """What one pass sees, and what of it is computed."""
@@ -85,57 +104,47 @@ class Scope:
     computed: Bool[Tensor, "B L"]
     attention: int | None
     """The block of the attention pattern."""
-    memory: KVMemory | None = None
 
-    @property
-    def whole(self) -> Bool[Tensor, "B"]:
-        """Rows of which everything visible is computed."""
-        return (self.computed == self.visible).all(1)
+    def exact(self, requested: Bool[Tensor, "B L"], back: int) -> list[Part]:
+        """Parts of exactly the requested size, which synchronises with the device.
 
-    def groups(self, rows: Int[Tensor, "N"]) -> list[Int[Tensor, "_"]]:
-        """Rows that a GPU computes together: those that are computed whole, and the others."""
-        if self.memory is None:
-            return [rows]
-        whole = self.whole[rows]
-        return [group for group in (rows[whole], rows[~whole]) if len(group)]
+        A GPU takes the rows that are computed whole at once, and the others. A CPU takes each by itself, without
+        padding: the rounding of a matrix product depends on its size, so this is how a batch gives the bits that its
+        rows give alone (docs/reproducibility.md has the cost).
+        """
+        rows = requested.any(1).nonzero().flatten()
+        whole = (self.computed == self.visible).all(1)[rows]
+        groups = rows.split(1) if rows_apart(rows.device) else (rows[whole], rows[~whole])
+        return [self._exact_part(group, requested, back) for group in groups if len(group)]
 
-    def window(self, rows: Int[Tensor, "G"], back: int) -> Window:
-        """The computed positions of these rows and the `back` before them, from which the first are predicted."""
+    def _exact_part(self, rows: Int[Tensor, "G"], requested: Bool[Tensor, "B L"], back: int) -> Part:
         keys = self.visible[rows].any(0).nonzero().flatten()
+        computed, width = self.computed[rows][:, keys], None
+        if not torch.equal(computed, self.visible[rows][:, keys]):
+            start = (first(computed) - back).clamp(min=0)
+            width = len(keys) - int((start + first(computed.flip(1))).min())
+        window = self.window(rows, keys, width, back)
+        order = window.take(requested).flatten().nonzero().flatten()
+        return Part(window, order, window.places(requested.shape[1]).flatten()[order])
+
+    def rounded(self, requested: Bool[Tensor, "B L"], width: int | None, back: int) -> Part:
+        """All rows in one part, so many columns wide, without synchronising."""
+        rows, keys = (torch.arange(size, device=requested.device) for size in requested.shape)
+        window = self.window(rows, keys, width, back)
+        order = compact(window.take(requested).flatten())
+        return Part(window, order, window.places(len(keys)).flatten()[order])
+
+    def window(self, rows: Int[Tensor, "G"], keys: Int[Tensor, "K"], width: int | None, back: int) -> Window:
+        """The computed positions of these rows and the `back` before them, from which the first are predicted.
+
+        It is `width` columns wide wherever the rows are; None is all of them.
+        """
         places = torch.arange(len(keys), device=keys.device)
-        if self.memory is None or bool(self.whole[rows].all()):
+        if width is None:
             return Window(rows, keys, places.expand(len(rows), -1), keys.expand(len(rows), -1), None)
         computed = self.computed[rows][:, keys]
-        start = (first(computed) - back).clamp(min=0)
-        width = len(keys) - int((start + first(computed.flip(1))).min())
-        queries = start.clamp(max=len(keys) - width) + places[:width]
+        queries = (first(computed) - back).clamp(0, len(keys) - width) + places[:width]
         return Window(rows, keys, queries, keys[queries], computed.gather(1, queries))
-
-    def fixed_window(self, width: int | None, back: int) -> Window:
-        """`window` of all rows and columns, so many columns wide wherever the rows are; None is all of them."""
-        rows, keys = (torch.arange(size, device=self.visible.device) for size in self.visible.shape)
-        if width is None:
-            every = keys.expand(len(rows), -1)
-            return Window(rows, keys, every, every, None)
-        start = (first(self.computed) - back).clamp(0, len(keys) - width)
-        queries = start + keys[:width]
-        return Window(rows, keys, queries, queries, self.computed.gather(1, queries))
-
-
-class Aim(NamedTuple):
-    """Where a pass of fixed shape looks."""
-
-    window: Window
-    order: Int[Tensor, "M"]
-    """The window's positions by number, the requested ones first."""
-    places: Int[Tensor, "M"]
-    """The same positions by number on the canvas."""
-
-    @staticmethod
-    def at(requested: Bool[Tensor, "B L"], scope: Scope, width: int | None, back: int) -> Aim:
-        window = scope.fixed_window(width, back)
-        order = compact(window.take(requested).flatten())
-        return Aim(window, order, window.places.flatten()[order])
 
 
 def compact(wanted: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
@@ -156,7 +165,6 @@ class Caching:
 
     policy: CachePolicy | None
     blocks: Blocks
-    memory: KVMemory | None = None
 
     @staticmethod
     def of(blocks: Blocks, policy: CachePolicy | None) -> Caching:
@@ -175,15 +183,16 @@ class Caching:
             )
         return Caching(policy, blocks)
 
-    def with_memory(self, model: Denoiser, batch: int, length: int) -> Caching:
-        return self if self.policy is None else replace(self, memory=model.memory(batch, length))
+    def memory(self, model: Denoiser, batch: int, length: int) -> KVMemory | None:
+        """Room for the keys and values of a batch, where they are reused."""
+        return None if self.policy is None else model.memory(batch, length)
 
     def scope(self, block: Block, clock: Clock, turn: Bool[Tensor, "B 1"]) -> Scope:
         """In the rows whose turn it is: all that is visible at a refresh, else what `kind` says of it."""
         computed = block.visible & turn
         if self.policy is not None:
             computed = computed & (self._refreshed(clock) | self._near(block, clock))
-        return Scope(block.visible, computed, self.blocks.attention, self.memory)
+        return Scope(block.visible, computed, self.blocks.attention)
 
     def reach(self, clock: Clock) -> Int[Tensor, "B 1"]:
         """Blocks that a row's pass computes: its own, or at its start also the one before; 0 is everything."""

@@ -7,15 +7,14 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from softdlm.decoding import Decoding, settle
-from softdlm.engine.captured import captured_passes
-from softdlm.engine.one_pass import State, advance, check_idle
 from softdlm.engine.pick_engine import EngineKind, check_capture
 from softdlm.engine.plan import Plan, check_length, check_start
+from softdlm.engine.slot_store import borrowed_slots
+from softdlm.engine.state import copied
 from softdlm.models.denoiser import Denoiser
 from softdlm.types import Canvas, Step
 
@@ -40,29 +39,28 @@ def denoise(
     they do.
     """
     chosen = settle(model, decoding, fields, {"early_finish": False})
-    return run_plan(Plan.of(model, chosen, requests), canvas, until, engine)
-
-
-def run_plan(plan: Plan, canvas: Canvas, until: Until | None, engine: EngineKind) -> Iterator[Step]:
-    """`denoise` for a Decoding that is already bound to a model."""
-    model = plan.model
+    plan = Plan.of(model, chosen)
     check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
     check_length(model, int(canvas.real.sum(1).max()))
-    if engine == "dynamic":
-        return passes(plan.with_memory(*canvas.ids.shape), canvas.to(model.device), until)
-    check_capture(plan)
-    return captured_passes(plan, canvas.to(model.device), until, engine)
+    if engine != "dynamic":
+        check_capture(plan)
+    rows = len(canvas.ids)
+    return passes(plan, canvas, until, engine, [chosen.seed or 0] * rows, requests or range(rows))
 
 
-@torch.no_grad()
-def passes(plan: Plan, canvas: Canvas, until: Until | None) -> Iterator[Step]:
-    """The loop with exact shapes: they follow what is open, so each pass synchronises with the device."""
-    state = State.start(plan, canvas)
-    for index in count(1):
-        if not state.running.any():
-            return
-        state, step = advance(plan, state, index)
-        check_idle(plan, int(state.idle.max()))
-        yield step
-        if until:
-            state = replace(state, running=state.running & ~until(step)[:, None])
+def passes(
+    plan: Plan, canvas: Canvas, until: Until | None, engine: EngineKind, seeds: Sequence[int], requests: Sequence[int]
+) -> Iterator[Step]:
+    """Each pass predicts, commits and feeds back (engine/one_pass.py); the Steps have tensors of their own."""
+    batch, length = canvas.ids.shape
+    with borrowed_slots(plan, batch, length, engine) as slots:
+        slots.admit(canvas, seeds, requests)
+        for index in count(1):
+            if not slots.running:
+                return
+            step = replace(copied(slots.step()), index=index)
+            for fault in filter(None, map(slots.fault, range(slots.used))):
+                raise fault
+            yield step
+            if until:
+                slots.stop(until(step).tolist())

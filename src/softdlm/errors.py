@@ -25,6 +25,14 @@ class PromptError(SoftDLMError, ValueError):
     """A prompt that this model cannot decode."""
 
 
+class PassError(SoftDLMError):
+    """A forward pass that failed: the requests that took part in it end with this error."""
+
+
+class CapacityError(SoftDLMError):
+    """A request that needs more memory than there is."""
+
+
 class SandboxError(SoftDLMError):
     """Generated code cannot be run safely here, or could not be run at all."""
 

@@ -178,22 +178,21 @@ def feed_back(
     context: Context,
     chosen: Bool[Tensor, "B L"],
     embeds: Float[Tensor, "B L D"],
-    places: Int[Tensor, "R"] | None = None,
+    flat: Prediction,
+    places: Int[Tensor, "N"],
 ) -> None:
-    """Writes the rule's soft tokens into the next pass's input, at the chosen positions.
+    """Writes the rule's soft tokens into the next pass's input at the chosen positions, without synchronising.
 
-    Given `places`, flat positions that hold the chosen ones and none twice, it does not synchronise with the device.
+    `flat` is the prediction at `places`, flat positions that hold the chosen ones and none twice.
     """
     if fused(rule, embeddings):
         from softdlm.kernels.soft import write_soft
 
         write_soft(rule, prediction, embeddings, chosen, embeds)
-    elif places is None:
-        embeds[chosen] = rule(prediction.at(chosen), embeddings, context.at(chosen))
-    else:
-        rows = embeds.view(-1, embeds.shape[-1])
-        soft = rule(prediction.pick(places), embeddings, context.pick(places, (chosen.shape[0], chosen.shape[1])))
-        rows.index_copy_(0, places, soft.where(chosen.flatten()[places, None], rows[places]))
+        return
+    rows = embeds.view(-1, embeds.shape[-1])
+    soft = rule(flat, embeddings, context.at(places))
+    rows.index_copy_(0, places, soft.where(chosen.flatten()[places, None], rows[places]))
 
 
 def fused(rule: FeedbackRule, embeddings: Embeddings) -> bool:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal, overload
 
-import torch
-from jaxtyping import Bool
 from torch import Tensor
 
-from softdlm.decode import run_plan
 from softdlm.decoding import Decoding, settle
 from softdlm.engine.answer import Answer, Generation, OnText
-from softdlm.engine.captured import borrowed_slots, rounded
-from softdlm.engine.pick_engine import EngineKind, pick_engine
-from softdlm.engine.plan import Plan, check_length, check_start
-from softdlm.engine.queue import Engine
+from softdlm.engine.pick_engine import EngineKind
+from softdlm.engine.plan import check_start
+from softdlm.engine.queue import Engine, OnStep
 from softdlm.errors import PromptError, TokenizerError, UsageError
 from softdlm.models.denoiser import Denoiser
-from softdlm.trace import Pass
-from softdlm.types import Canvas, Step
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message] | Sequence[int] | Tensor
-OnStep = Callable[[Step, Sequence[int]], None]
-"""Called after each pass with the numbers of the requests in the batch's rows."""
 
 
 @overload
@@ -61,8 +52,6 @@ def generate(
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]
-    if batch_size < 1:
-        raise UsageError(f"batch_size must be at least 1, not {batch_size}")
     numbers = range(len(prompts)) if requests is None else requests
     if len(numbers) != len(prompts):
         raise UsageError(f"{len(prompts)} prompts but {len(numbers)} request numbers: give one per prompt")
@@ -73,15 +62,14 @@ def generate(
         Answer(model, request, encode(model, each, chat), how, on_text, record_candidates)
         for request, each, how in zip(numbers, prompts, chosen, strict=True)
     ]
-    check_length(model, max(answer.length for answer in answers))
-    for group in _cohorts(answers):
-        picked = pick_engine(Plan.of(model, group[0].decoding), engine)
-        if picked == "dynamic" or on_step or record_candidates or any(answer.speaks for answer in group):
-            for start in range(0, len(group), batch_size):
-                _run(model, group[start : start + batch_size], picked, on_step)
-        else:
-            _queue(model, group, batch_size, picked)
-    results = [answer.result() for answer in answers]
+    with Engine(model, batch_size=batch_size, engine=engine, on_step=on_step) as queue:
+        for answer in sorted(answers, key=lambda answer: answer.length):
+            queue.submit(answer)
+        while queue.busy:
+            for answer in queue.step():
+                if answer.error is not None:
+                    raise answer.error
+    results = [answer.generation for answer in answers if answer.generation is not None]
     return results[0] if single else results
 
 
@@ -94,19 +82,6 @@ def _decodings(
     if len(decoding) != count:
         raise UsageError(f"{count} prompts but {len(decoding)} decodings: give one for all, or one per prompt")
     return [settle(model, each, fields) for each in decoding]
-
-
-def _cohorts(answers: Sequence[Answer]) -> list[list[Answer]]:
-    """Answers that share passes, the shortest first; rules need no hash, so cohorts are compared one by one."""
-    groups: list[list[Answer]] = []
-    for answer in sorted(answers, key=lambda answer: answer.length):
-        for group in groups:
-            if group[0].decoding.cohort == answer.decoding.cohort:
-                group.append(answer)
-                break
-        else:
-            groups.append([answer])
-    return groups
 
 
 def is_single(prompt: Prompt | Sequence[Prompt]) -> bool:
@@ -161,49 +136,3 @@ def render_chat(tokenizer: Any, messages: list[Any]) -> str:
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except Exception as error:
         raise PromptError(f"the chat template refuses these messages: {' '.join(str(error).split())}") from error
-
-
-def _queue(model: Denoiser, answers: Sequence[Answer], batch_size: int, engine: EngineKind) -> None:
-    """Decode answers that nobody watches, those of about one length through the same slots."""
-    plan = Plan.of(model, answers[0].decoding)
-    for length, group in groupby(answers, key=lambda answer: rounded(answer.length)):
-        alike = list(group)
-        longest = alike[-1].length
-        fitting = longest if alike[0].length == longest else length  # without padding attention needs no mask
-        with borrowed_slots(plan, min(batch_size, len(alike)), fitting, engine) as slots:
-            queue = Engine(slots)
-            submitted = {queue.submit(answer.prompt_ids, answer.length): answer for answer in alike}
-            while queue.busy:
-                for request, record in queue.step().items():
-                    submitted[request].take(record)
-
-
-def _run(model: Denoiser, answers: Sequence[Answer], engine: EngineKind, on_step: OnStep | None) -> None:
-    """Decode one batch, each answer reading the Steps its row took part in."""
-    pad = next(iter(model.eos_ids), 0)
-    canvas = Canvas.pack(
-        [answer.prompt_ids for answer in answers], [answer.length for answer in answers], model.mask_id, pad
-    )
-    if engine != "dynamic" and not canvas.real.all():
-        canvas = canvas.widen(rounded(canvas.ids.shape[1]), pad)
-    names = [answer.request for answer in answers]
-
-    def read(step: Step) -> Bool[Tensor, "B"]:
-        for row, made in Pass.by_row(step, answers[0].record_candidates).items():
-            answers[row].passes.append(made)
-        if any(answer.speaks for answer in answers):
-            listen(step.canvas)
-        return torch.tensor([answer.stopped for answer in answers], device=step.committed.device)
-
-    def listen(canvas: Canvas) -> None:
-        for answer, row in zip(answers, canvas.ids.tolist(), strict=True):
-            if not answer.stopped:
-                answer.listen(row)
-
-    seeds = [answer.decoding.seed or 0 for answer in answers]
-    plan = Plan.of(model, answers[0].decoding, names, seeds)
-    for step in run_plan(plan, canvas, until=read, engine=engine):
-        canvas = step.canvas
-        if on_step:
-            on_step(step, names)
-    listen(canvas)

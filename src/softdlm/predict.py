@@ -8,26 +8,25 @@ are to come last (LLaDA's EOS rule: such tokens keep their place in the queue, b
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from softdlm import kernels
-from softdlm.cache import Aim, Scope, Shape
+from softdlm.cache import Part
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
 from softdlm.models.denoiser import Denoiser
-from softdlm.models.kv_memory import Window
-from softdlm.threads import map_rows, rows_apart
+from softdlm.models.kv_memory import KVMemory
+from softdlm.threads import map_parts, rows_apart
 from softdlm.types import Canvas, Prediction, ids_on
 
-_CHUNK_ELEMENTS = 2**26
+CHUNK_ELEMENTS = 2**26
 """Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
 
 
@@ -75,100 +74,71 @@ def predict(
     model: Denoiser,
     embeds: Float[Tensor, "B L D"],
     canvas: Canvas,
-    requested: Bool[Tensor, "B L"],
+    parts: Sequence[Part],
     sampling: Sampling,
-    uniforms: Float[Tensor, "B L"] | None,
-    scope: Scope,
-) -> Prediction:
-    """One forward pass over the rows that ask for something; only their requested positions see the LM head.
+    draws: Float[Tensor, "B L"] | None,
+    attention: int | None,
+    memory: KVMemory | None,
+) -> tuple[Prediction, Int[Tensor, "N"]]:
+    """One forward pass, part by part; only the positions that a part names see the LM head.
 
-    A GPU takes all rows at once. A CPU takes each by itself, without padding: the rounding of a matrix product depends
-    on its size, so this is how a batch gives the bits that its rows give alone (docs/reproducibility.md has the cost).
+    Returns what it says of them, flat, and where on the canvas they stand, by number.
     """
-    rows = requested.any(1).nonzero().flatten()
-    drawn = None if uniforms is None else uniforms.to(embeds.device)
 
-    def part(group: Int[Tensor, "G"]) -> Prediction:
-        window = scope.window(group, model.first_open)
-        wanted = window.take(requested)
-        hidden = states(model, window, scope, window.take(embeds), canvas)
-        numbers = None if drawn is None else window.take(drawn)[wanted]
-        return reduce_hidden(model, hidden[wanted], sampling, numbers)
+    def run(part: Part) -> Prediction:
+        hidden = states(model, part, embeds, canvas, attention, memory).flatten(0, 1)[part.order]
+        return reduce_hidden(model, hidden, sampling, None if draws is None else draws.flatten()[part.places])
 
-    if rows_apart(embeds.device):
-        return Prediction.join(map_rows(part, rows)).scatter(requested)
-    groups = scope.groups(rows)
-    return Prediction.join([part(group) for group in groups]).at(in_order(requested, groups)).scatter(requested)
-
-
-def predict_fixed(
-    model: Denoiser,
-    embeds: Float[Tensor, "B L D"],
-    canvas: Canvas,
-    sampling: Sampling,
-    scope: Scope,
-    aim: Aim,
-    shape: Shape,
-) -> Prediction:
-    """`predict` without a question to the device, of the first `room` positions that are aimed at.
-
-    All rows are computed, whether they ask for something or not, and with the requested positions others up to that
-    number, so that nothing depends on how many are asked for.
-    """
-    hidden = states(model, aim.window, scope, aim.window.take(embeds), canvas, shape.masked)
-    return reduce_hidden(model, hidden.flatten(0, 1)[aim.order[: shape.room]], sampling)
+    made = map_parts(run, parts) if rows_apart(embeds.device) else [run(part) for part in parts]
+    return Prediction.join(made), torch.cat([part.places for part in parts])
 
 
 def states(
     model: Denoiser,
-    window: Window,
-    scope: Scope,
-    embeds: Float[Tensor, "G Q D"],
+    part: Part,
+    embeds: Float[Tensor, "B L D"],
     canvas: Canvas,
-    masked: bool | None = None,
+    attention: int | None,
+    memory: KVMemory | None,
 ) -> Float[Tensor, "G Q H"]:
-    """The network on one window of the canvas; whether padding is `masked` is looked up where nobody says."""
+    """The network on one window of the canvas."""
+    window = part.window
     real = window.seen(canvas.real)
+    masked = not bool(real.all()) if part.masked is None else part.masked
     sight: dict[str, Any] = {
-        "attention_mask": real if (not bool(real.all()) if masked is None else masked) else None,
+        "attention_mask": real if masked else None,
         "position_ids": window.seen(canvas.positions),
-        "block_length": scope.attention,
+        "block_length": attention,
     }
-    if scope.memory is None:
-        return model.hidden(embeds, **sight)
-    return model.hidden_in(window, scope.memory, embeds, **sight)
-
-
-def in_order(requested: Bool[Tensor, "B L"], groups: Sequence[Int[Tensor, "_"]]) -> Int[Tensor, "N"]:
-    """The places of the requested positions, left to right and row by row, in a list that goes group by group."""
-    number = torch.arange(requested.numel(), device=requested.device).view_as(requested)
-    return torch.cat([number[group][requested[group]] for group in groups]).argsort()
+    if memory is None:
+        return model.hidden(window.take(embeds), **sight)
+    return model.hidden_in(window, memory, window.take(embeds), **sight)
 
 
 def reduce_hidden(
     model: Denoiser, hidden: Float[Tensor, "N H"], sampling: Sampling, uniforms: Float[Tensor, "N"] | None = None
 ) -> Prediction:
     """LM head and vocabulary reduction, a bounded number of rows at a time."""
-    size = max(1, _CHUNK_ELEMENTS // len(model.embedding))
+    size = max(1, CHUNK_ELEMENTS // len(model.embedding))
     table = model.embedding if "mean" in sampling.needs else None
 
     def part(start: int) -> Prediction:  # a function, so that a chunk's logits are gone before the next one's come
         logits = model.head(hidden[start : start + size])
-        if fused(sampling, logits):
+        if fused(sampling, logits.device, logits.dtype):
             return kernels.reduce_greedy(logits, sampling.special(logits.device), sampling.k)
         return reduce_logits(logits, sampling, None if uniforms is None else uniforms[start : start + size], table)
 
     return Prediction.join([part(start) for start in range(0, len(hidden), size)])
 
 
-def fused(sampling: Sampling, logits: Float[Tensor, "N V"]) -> bool:
+def fused(sampling: Sampling, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the kernels do this reduction: greedy choices on a GPU, for rules that need candidates only."""
     return (
-        kernels.wanted(logits.device)
+        kernels.wanted(device)
         and sampling.greedy
         and not sampling.needs
         and sampling.k <= MAX_CANDIDATES
-        and logits.dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and dtype in (torch.bfloat16, torch.float16, torch.float32)
     )
 
 
@@ -195,16 +165,37 @@ def reduce_logits(
 
 
 def uniforms(
-    seeds: Iterable[int], requests: Iterable[int], passes: Iterable[int], canvas: Canvas
+    seeds: Int[Tensor, "B 1"], requests: Int[Tensor, "B 1"], passes: Int[Tensor, "B 1"], positions: Int[Tensor, "B L"]
 ) -> Float[Tensor, "B L"]:
-    """One number in [0, 1) per position, a function of (seed, request, pass, position) and nothing else."""
-    drawn = torch.zeros(canvas.ids.shape)
-    for row, (seed, request, index) in enumerate(zip(seeds, requests, passes, strict=True)):
-        digest = hashlib.blake2b(f"{seed}:{request}:{index}".encode(), digest_size=8).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-        real = canvas.real[row].cpu()
-        drawn[row, real] = torch.rand(int(real.sum()), generator=generator)
-    return drawn
+    """One number in [0, 1) per position, a function of (seed, request, pass, position) and nothing else.
+
+    Integer arithmetic gives equal numbers on every device, and inside a captured graph. Each word is mixed into the
+    ones before it by the finaliser of SplitMix64 (Steele, Lea and Flood, 2014); 24 bits become the number.
+    """
+    mixed = seeds
+    for word in (requests, passes, positions):
+        mixed = _mix(mixed * _GOLDEN + word + _GOLDEN)
+    return _shifted(mixed, 40).float() * 2.0**-24
+
+
+def int64(value: int) -> int:
+    """An integer of any size as one that a tensor holds; different ones below 2**64 stay different."""
+    low = value & (2**64 - 1)
+    return low - 2**64 if low >= 2**63 else low
+
+
+_GOLDEN = int64(0x9E3779B97F4A7C15)
+
+
+def _mix(word: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
+    word = (word ^ _shifted(word, 30)) * int64(0xBF58476D1CE4E5B9)
+    word = (word ^ _shifted(word, 27)) * int64(0x94D049BB133111EB)
+    return word ^ _shifted(word, 31)
+
+
+def _shifted(word: Int[Tensor, "*S"], bits: int) -> Int[Tensor, "*S"]:
+    """To the right, with zeros from the left: torch has no unsigned shift."""
+    return (word >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _feedback_view(
@@ -248,10 +239,10 @@ def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tens
         return scores.argmax(-1)
     if uniforms is None:
         raise UsageError(f"temperature {temperature} needs uniform numbers to draw with")
-    ranked = scores.sort(dim=-1, descending=True, stable=True)
-    cumulative = ranked.values.softmax(-1).cumsum(-1)
-    index = (cumulative <= uniforms[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
-    return ranked.indices.gather(-1, index.clamp(max=scores.shape[-1] - 1)).squeeze(-1)
+    cumulative = scores.softmax(-1).cumsum(-1)
+    total = cumulative[:, -1:]
+    bar = torch.minimum(uniforms[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, bar, right=True).squeeze(-1)
 
 
 def _filter(scores: Float[Tensor, "N V"], sampling: Sampling) -> Float[Tensor, "N V"]:

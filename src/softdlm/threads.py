@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import Barrier
 from typing import TypeVar
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -20,12 +19,12 @@ def rows_apart(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-def map_rows(function: Callable[[Int[Tensor, "1"]], Result], rows: Int[Tensor, "N"]) -> list[Result]:
-    """`function` of each row's index, in order. A single row uses all cores."""
+def map_parts(function: Callable[[Item], Result], parts: Sequence[Item]) -> list[Result]:
+    """`function` of each part of a pass, in order, each on one core. A part alone uses all cores."""
     threads = torch.get_num_threads()
-    if len(rows) == 1 or threads == 1:
-        return [function(row) for row in rows.split(1)]
-    return list(_workers(threads).map(torch.no_grad()(function), rows.split(1)))
+    if len(parts) == 1 or threads == 1:
+        return [function(part) for part in parts]
+    return list(_workers(threads).map(torch.no_grad()(function), parts))
 
 
 @cache

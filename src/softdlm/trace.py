@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from jaxtyping import Bool
-from torch import Tensor
 
 from softdlm.errors import UsageError
 from softdlm.records.files import write_text
@@ -30,26 +27,21 @@ class Pass:
     candidates: list[list[tuple[int, float]]] = field(default_factory=list)
     """For each of these positions, (id, probability) of the best tokens."""
 
-    @staticmethod
-    def by_row(step: Step, candidates: bool = False) -> dict[int, Pass]:
-        """The pass of every row that took part, read off the device at once."""
-        committed = step.prediction.at(step.committed)
-        done = _group(
-            step.committed,
-            committed.token.tolist(),
-            [round(value, 6) for value in committed.confidence.tolist()],
-        )
-        still = step.requested & step.canvas.open & candidates
-        options = step.prediction.at(still)
-        pairs = zip(options.topk_ids.tolist(), options.topk_probs.tolist(), strict=True)
-        open = _group(still, [[(i, round(p, 6)) for i, p in zip(ids, ps, strict=True)] for ids, ps in pairs])
-        empty: tuple[list[Any], ...] = ([], [], [])
-        running = step.running.nonzero().flatten().tolist()
-        return {row: Pass(*done.get(row, empty), *open.get(row, empty[:2])) for row in running}
+
+Candidates = tuple[list[int], list[list[tuple[int, float]]]]
+"""Positions still open after a pass and, for each, (id, probability) of the best tokens."""
+
+
+def candidates_of(step: Step, row: int) -> Candidates:
+    """What one row of a pass leaves open, read off the device."""
+    still = (step.requested[row] & step.canvas.open[row]).nonzero().flatten()
+    prediction = step.prediction
+    options = zip(prediction.topk_ids[row][still].tolist(), prediction.topk_probs[row][still].tolist(), strict=True)
+    return still.tolist(), [[(i, round(p, 6)) for i, p in zip(ids, ps, strict=True)] for ids, ps in options]
 
 
 class RowRecord(NamedTuple):
-    """A row that nobody watched, as it was read from the device at the end."""
+    """A row of the canvas with its history, as it was read from the device."""
 
     ids: list[int]
     committed_in: list[int]
@@ -59,9 +51,10 @@ class RowRecord(NamedTuple):
     forwards: int
     """Passes that the row took part in."""
 
-    @property
-    def passes(self) -> list[Pass]:
-        passes = [Pass([], [], []) for _ in range(self.forwards)]
+    def passes(self, candidates: Sequence[Candidates] = ()) -> list[Pass]:
+        """What each pass committed, with the candidates that were recorded after it."""
+        recorded = candidates or [([], [])] * self.forwards
+        passes = [Pass([], [], [], *each) for each in recorded]
         for position, number in enumerate(self.committed_in):
             if number:
                 made = passes[number - 1]
@@ -118,13 +111,3 @@ class Trace:
             for step in data.pop("passes")
         ]
         return Trace(passes=passes, **data)
-
-
-def _group(where: Bool[Tensor, "B L"], *values: list[Any]) -> dict[int, tuple[list[Any], ...]]:
-    """Row -> its positions, and of each list of values those that belong to them."""
-    grouped: dict[int, tuple[list[Any], ...]] = {}
-    for (row, place), *rest in zip(where.nonzero().tolist(), *values, strict=True):
-        lists = grouped.setdefault(row, tuple([] for _ in range(1 + len(values))))
-        for target, value in zip(lists, (place, *rest), strict=True):
-            target.append(value)
-    return grouped

@@ -9,7 +9,7 @@ Shapes, the same letters everywhere:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol, runtime_checkable
@@ -118,28 +118,22 @@ class Prediction:
         """Where the token is one that the token policy wants committed last."""
         return self.log_confidence.isneginf()
 
-    def at(self, where: Bool[Tensor, "*S"] | Int[Tensor, "N"]) -> Prediction:
+    def at(self, where: Bool[Tensor, "*S"] | Int[Tensor, "M"]) -> Prediction:
         """The prediction at the chosen positions, flattened; of a flat one also by number."""
         return Prediction(**{name: value[where] for name, value in self._values().items()})
 
-    def scatter(self, where: Bool[Tensor, "B L"]) -> Prediction:
-        """A flat prediction laid back onto the positions it was made for; the inverse of `at`."""
-
-        def spread(value: Tensor) -> Tensor:
-            full = value.new_full((*where.shape, *value.shape[1:]), _empty(value))
-            full[where] = value
-            return full
-
-        return Prediction(**{name: spread(value) for name, value in self._values().items()})
-
     def lay(self, places: Int[Tensor, "N"], like: Bool[Tensor, "B L"]) -> Prediction:
-        """`scatter` by number: value n goes to the flat position places[n]; the other positions hold anything."""
+        """A flat prediction on a canvas: value n goes to the flat position places[n]; `only` clears the others."""
 
         def spread(value: Tensor) -> Tensor:
             full = value.new_empty((like.numel(), *value.shape[1:])).index_copy_(0, places, value)
             return full.unflatten(0, like.shape)
 
         return Prediction(**{name: spread(value) for name, value in self._values().items()})
+
+    def on(self, where: Bool[Tensor, "B L"]) -> Prediction:
+        """A flat prediction of the chosen positions, laid onto their canvas; the inverse of `at`."""
+        return self.lay(where.flatten().nonzero().flatten(), where).only(where)
 
     def only(self, where: Bool[Tensor, "B L"]) -> Prediction:
         """Nothing predicted elsewhere."""
@@ -149,16 +143,11 @@ class Prediction:
 
         return Prediction(**{name: kept(value) for name, value in self._values().items()})
 
-    def pick(self, places: Int[Tensor, "N"]) -> Prediction:
-        """The prediction at these flat positions; where nothing was predicted, token 0 stands in."""
-        flat = {name: value.flatten(0, 1)[places] for name, value in self._values().items()}
-        return Prediction(
-            **{name: value.clamp(min=0) if _empty(value) == -1 else value for name, value in flat.items()}
-        )
-
     @staticmethod
     def join(parts: Sequence[Prediction]) -> Prediction:
         """Flat predictions one after another."""
+        if len(parts) == 1:
+            return parts[0]
         return Prediction(**{name: torch.cat([part._values()[name] for part in parts]) for name in parts[0]._values()})
 
     def _values(self) -> dict[str, Tensor]:
@@ -201,17 +190,16 @@ class Context:
     state: RuleState = field(default_factory=dict, kw_only=True)
     """The memory of the rule that is called, already updated with this pass's prediction."""
 
-    def at(self, where: Bool[Tensor, "B L"]) -> Context:
-        """The context of the chosen positions, flat."""
-        return self._each(lambda value: value.expand(*where.shape, *value.shape[2:])[where])
+    def at(self, where: Bool[Tensor, "B L"] | Int[Tensor, "N"]) -> Context:
+        """The context of the chosen positions, flat: by mask, or by number on the canvas without synchronising."""
+        shape = where.shape if where.dtype == torch.bool else self.index.shape
 
-    def pick(self, places: Int[Tensor, "N"], shape: tuple[int, int]) -> Context:
-        """The context at flat positions of a canvas of this shape; unlike `at`, it does not synchronise with a GPU."""
-        return self._each(lambda value: value.expand(*shape, *value.shape[2:]).flatten(0, 1)[places])
+        def chosen(value: Tensor) -> Tensor:
+            whole = value.expand(*shape, *value.shape[2:])
+            return whole[where] if where.dtype == torch.bool else whole.flatten(0, 1)[where]
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Context:
-        values = {name: change(value) for name, value in vars(self).items() if name != "state"}
-        return Context(**values, state={name: change(value) for name, value in self.state.items()})
+        values = {name: chosen(value) for name, value in vars(self).items() if name != "state"}
+        return Context(**values, state={name: chosen(value) for name, value in self.state.items()})
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling, reduce_logits
-from softdlm.threads import map_rows
+from softdlm.threads import map_parts
 from softdlm.types import Context, Embeddings, Prediction, Stateful
 
 BATCH = 64
@@ -119,7 +119,7 @@ def _first_pass(prediction: Prediction, rule: FeedbackRule) -> Context:
     context = Context(none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole)
     if isinstance(rule, Stateful):
         start = replace(context, state=rule.init(1, token.shape[1], token.device))
-        context = replace(context, state=rule.update(start.state, prediction.scatter(whole), start))
+        context = replace(context, state=rule.update(start.state, prediction.on(whole), start))
     return context.at(whole)
 
 
@@ -135,4 +135,4 @@ def _forward(model: Denoiser, span: Span, embeds: Float[Tensor, "B L D"]) -> Flo
         return model.head(hidden[:, list(span.places)]).double().log_softmax(-1)
 
     parts = embeds.chunk(torch.get_num_threads() if model.device.type == "cpu" else 1)
-    return torch.cat(map_rows(lambda index: part(parts[int(index)]), torch.arange(len(parts))))
+    return torch.cat(map_parts(part, parts))

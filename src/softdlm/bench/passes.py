@@ -9,9 +9,10 @@ from functools import partial
 
 from softdlm.bench.measure import WARM, TimeBudget, Timings, seconds
 from softdlm.bench.workload import Decode, prompts
-from softdlm.engine.captured import Slots, borrowed_slots
 from softdlm.engine.pick_engine import EngineKind
 from softdlm.engine.plan import Plan
+from softdlm.engine.slot_store import borrowed_slots
+from softdlm.engine.slots import Slots
 from softdlm.models.denoiser import Denoiser
 from softdlm.types import Canvas
 
@@ -37,11 +38,13 @@ def pass_times(
 
 def timed(slots: Slots, canvas: Canvas) -> dict[str, list[float]]:
     """Times of each pass of a decode, without what the host does between passes."""
-    slots.admit(range(len(canvas.ids)), canvas)
+    slots.clear()
+    slots.admit(canvas)
     times: dict[str, list[float]] = {}
     while slots.running:
         shape = slots.shape
-        spent = seconds(partial(slots.passes, shape), slots.plan.model.device)
+        assert shape is not None
+        spent = seconds(partial(slots.graphs.run, shape, slots.run, slots.reads), slots.plan.model.device)
         times.setdefault(WHOLE if shape.width is None else STEP, []).append(spent)
         slots.read()
     return times

@@ -1,4 +1,4 @@
-"""One answer: while it is decoded, and when it is done."""
+"""One answer: a request with its own Decoding, while it is decoded and when it is over."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Literal
 
 from softdlm.decoding import Decoding
 from softdlm.models.denoiser import Denoiser
-from softdlm.trace import Pass, RowRecord, Trace
+from softdlm.trace import Candidates, RowRecord, Trace, candidates_of
+from softdlm.types import Canvas, Step
 
 OnText = Callable[[int, str], None]
 """Called with a request's number and the next piece of its text; what was sent never changes."""
+FinishReason = Literal["eos", "stop", "length", "deadline", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -22,37 +24,41 @@ class Generation:
     canvas_ids: list[int]
     """All `max_new_tokens` of them."""
     forwards: int
-    finish_reason: Literal["eos", "stop", "length"]
+    finish_reason: FinishReason
     trace: Trace
 
     @property
     def tokens_per_forward(self) -> float:
-        return len(self.ids) / self.forwards
+        return len(self.ids) / max(self.forwards, 1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Answer:
-    """One request while it is being decoded."""
+    """One request. Its number and its Decoding's seed decide its random draws."""
 
     model: Denoiser
     request: int
     prompt_ids: list[int]
     decoding: Decoding
-    on_text: OnText | None
-    record_candidates: bool
-    passes: list[Pass] = field(default_factory=list)
-    canvas_ids: list[int] = field(default_factory=list)
-    sent: str = ""
+    """Settled."""
+    on_text: OnText | None = None
+    record_candidates: bool = False
+    seconds: float | None = None
+    """Time limit, counted from the submission; then the answer ends with what was committed."""
+    generation: Generation | None = None
+    """The result, once the answer is over."""
+    error: Exception | None = None
+    """Why there is no result."""
     stopped: bool = False
+    canvas_ids: list[int] = field(default_factory=list)
+    candidates: list[Candidates] = field(default_factory=list)
+    _sent: str = ""
+    _heard: list[int] | None = None
 
     @property
     def max_new_tokens(self) -> int:
         assert self.decoding.max_new_tokens is not None
         return self.decoding.max_new_tokens
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        return self.decoding.stop
 
     @property
     def length(self) -> int:
@@ -62,24 +68,34 @@ class Answer:
         return total if block is None else -(-total // block) * block
 
     @property
+    def canvas(self) -> Canvas:
+        """Before the first pass."""
+        return Canvas.pack([self.prompt_ids], [self.length], self.model.mask_id, 0)
+
+    @property
     def speaks(self) -> bool:
         """Whether the text matters while it grows."""
-        return bool(self.stops or self.on_text)
+        return bool(self.decoding.stop or self.on_text)
 
-    def take(self, record: RowRecord) -> None:
-        """All passes at once, from slots that nobody watched."""
-        self.passes = record.passes
-        self.listen(record.ids)
+    @property
+    def over(self) -> bool:
+        return self.generation is not None or self.error is not None
 
-    def listen(self, canvas_row: list[int]) -> None:
+    def record(self, step: Step, row: int) -> None:
+        """Keep the candidates of a pass that this answer's row took part in."""
+        if self.record_candidates and bool(step.active[row].any()):
+            self.candidates.append(candidates_of(step, row))
+
+    def listen(self, canvas_row: Sequence[int]) -> None:
         """Read the row of the canvas after a pass; look for stop strings, pass on what can no longer change."""
-        self.canvas_ids = canvas_row[len(self.prompt_ids) : self.length]
-        if not self.speaks:
+        self.canvas_ids = list(canvas_row[len(self.prompt_ids) : self.length])
+        if not self.speaks or self.ids == self._heard:
             return
+        self._heard = self.ids
         text = self.text
-        self.stopped = any(stop in text for stop in self.stops)
+        self.stopped = any(stop in text for stop in self.decoding.stop)
         if not self.stopped:
-            self._send(hold_back(text, self.stops))
+            self._send(hold_back(text, self.decoding.stop))
 
     @property
     def ids(self) -> list[int]:
@@ -92,28 +108,29 @@ class Answer:
     def text(self) -> str:
         return "" if self.model.tokenizer is None else self.model.tokenizer.decode(self.ids, skip_special_tokens=True)
 
-    def result(self) -> Generation:
-        ids, text = self.ids, self.text
-        cut = min([text.find(stop) for stop in self.stops if stop in text], default=len(text))
+    def finish(self, record: RowRecord, ended: FinishReason | None = None) -> None:
+        """The answer is over: a row has closed, or the request ended before that."""
+        self.canvas_ids = record.ids[len(self.prompt_ids) : self.length]
+        ids, text, stops = self.ids, self.text, self.decoding.stop
+        cut = min([text.find(stop) for stop in stops if stop in text], default=len(text))
+        reason = "stop" if cut < len(text) else ended or ("eos" if len(ids) < self.max_new_tokens else "length")
         self._send(text[:cut])
         fill = next(iter(self.model.eos_ids), self.model.mask_id)
         closed = [fill if token == self.model.mask_id else token for token in self.canvas_ids]
-        reason = "stop" if cut < len(text) else "eos" if len(ids) < self.max_new_tokens else "length"
-        trace = Trace(
-            self.prompt_ids,
-            self.length,
-            self.model.mask_id,
-            fill,
-            self.passes,
-            self.model.source.name,
-            self.decoding.to_json(),
-        )
-        return Generation(text[:cut], ids, closed[: self.max_new_tokens], len(self.passes), reason, trace)
+        passes = record.passes(self.candidates)
+        name, how = self.model.source.name, self.decoding.to_json()
+        trace = Trace(self.prompt_ids, self.length, self.model.mask_id, fill, passes, name, how)
+        self.generation = Generation(text[:cut], ids, closed[: self.max_new_tokens], len(passes), reason, trace)
+
+    def end_unseen(self, ended: FinishReason) -> None:
+        """Over before its first pass."""
+        ids = self.canvas.ids[0].tolist()
+        self.finish(RowRecord(ids, [0] * len(ids), [0.0] * len(ids), 0), ended)
 
     def _send(self, text: str) -> None:
-        if self.on_text and len(text) > len(self.sent):
-            self.on_text(self.request, text[len(self.sent) :])
-            self.sent = text
+        if self.on_text and len(text) > len(self._sent):
+            self.on_text(self.request, text[len(self._sent) :])
+            self._sent = text
 
 
 def hold_back(text: str, stops: Sequence[str]) -> str:

@@ -1,4 +1,13 @@
-"""What the host knows of rows between passes of rounded shape (captured.py)."""
+"""What the host knows of rows between passes, and the shape of the pass that comes next.
+
+Each pass leaves a census, a few numbers per row, and the host reads nothing else. The census says which rows go on and
+how many positions are open at most, hence the shape of the next pass. Where the host can compute the census itself, it
+reads the device's only now and then, and the device never waits.
+
+With a cache there are passes over the whole canvas and passes over windows of it. A row that needs a whole pass waits,
+untouched, until no row is within a block; then all such rows are computed together. Meanwhile no other row begins a
+block, so that the wait ends. Each row has the passes that it has alone.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from softdlm.cache import Dual, Shape
 from softdlm.commit import TopN
 from softdlm.engine.plan import Plan
+
+GRAIN = 64
+"""Rooms, widths and lengths are rounded up to multiples of it."""
+
+
+def rounded(size: int) -> int:
+    """Up to a multiple of GRAIN and, beyond 512, of an eighth of the next power of two: few sizes, little waste."""
+    grain = max(GRAIN, (1 << (size - 1).bit_length()) // 8)
+    return -(-size // grain) * grain
 
 
 class RowCensus(NamedTuple):
@@ -26,10 +45,39 @@ class RowCensus(NamedTuple):
     """Passes that the row took part in."""
     idle: int = 0
     """Passes in a row in which it committed nothing."""
+    broken: int = 0
+    """1 if the network gave NaN or infinity for the row."""
 
     def due(self, reach: int) -> bool:
-        """Whether it takes part in a pass of that reach."""
+        """Whether it takes part in a pass of that reach; `cache.Caching.due` is the same question on the device."""
         return self.running and (1 <= self.reach <= reach if reach else self.reach == 0)
+
+
+def next_shape(plan: Plan, rows: Sequence[RowCensus], computed: int, length: int, masked: bool) -> Shape:
+    """The rounded shape that holds the next pass of these rows, of which the first `computed` are computed."""
+    running = [row for row in rows if row.running]
+    reach = next_reach({row.reach for row in running})
+    near, dual = min(plan.blocks.length or length, length), isinstance(plan.caching.policy, Dual)
+    due = [row for row in running if row.due(reach)]
+    width = None if len(due) == len(running) else length
+    if reach:
+        begun = min(row.start - (row.reach - 1) * near for row in due)
+        columns = reach * near if dual else rounded(length - begun)
+        width = min(columns + plan.model.first_open, length)
+    in_block = plan.vanilla or (reach and dual)
+    room = min(rounded(sum(row.open for row in due)), computed * (near if in_block else width or length))
+    return Shape(computed, width, room, masked, reach)
+
+
+def next_reach(wanted: set[int]) -> int:
+    """Of the pass that comes next, when these are wanted.
+
+    While some row is due for everything, the others only finish their blocks. Else those that begin one and those
+    within one go together.
+    """
+    if 0 in wanted:
+        return 1 if 1 in wanted else 0
+    return max(wanted, default=0)
 
 
 @dataclass(frozen=True)
@@ -58,14 +106,3 @@ class Foresight:
 
     def _next(self, row: RowCensus, commits: int) -> RowCensus:
         return RowCensus(True, self.reach, row.open - commits, row.in_block - commits, row.start, row.passes + 1)
-
-
-def next_reach(wanted: set[int]) -> int:
-    """Of the pass that comes next, when these are wanted.
-
-    While some row is due for everything, the others only finish their blocks. Else those that begin one and those
-    within one go together.
-    """
-    if 0 in wanted:
-        return 1 if 1 in wanted else 0
-    return max(wanted, default=0)

@@ -1,8 +1,13 @@
-"""One pass: what it looks at, what it commits, and the soft tokens it leaves for the next one."""
+"""One pass: predict, commit, and leave soft tokens for the next one.
+
+The shape of a pass is data. Without a shape it is exact: it follows what is open, and learning that synchronises with
+the device. A Shape rounds it up, and then nothing synchronises, so the same code can be captured as a CUDA graph.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -10,38 +15,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm.blocks import Clock
-from softdlm.cache import Scope
-from softdlm.commit import wait_of
+from softdlm.cache import Part, Scope, Shape
 from softdlm.engine.plan import Plan
+from softdlm.engine.state import Buffers, History, State, tensors
 from softdlm.errors import UsageError
 from softdlm.feedback import feed_back
-from softdlm.predict import predict
+from softdlm.predict import predict, uniforms
 from softdlm.registry import spell
-from softdlm.types import Canvas, Context, Prediction, RuleState, Stateful, Step
-
-
-@dataclass(frozen=True)
-class State:
-    """What one pass leaves to the next."""
-
-    canvas: Canvas
-    embeds: Float[Tensor, "B L D"]
-    running: Bool[Tensor, "B 1"]
-    clock: Clock
-    idle: Int[Tensor, "B 1"]
-    """Passes in a row in which the row took part and committed nothing."""
-    commit: RuleState = field(default_factory=dict)
-    """The commit rule's memory."""
-    feedback: RuleState = field(default_factory=dict)
-    """The feedback rule's memory."""
-
-    @staticmethod
-    def start(plan: Plan, canvas: Canvas) -> State:
-        """Before the first pass, which sees hard masks."""
-        running = canvas.open.any(1, keepdim=True)
-        memories = [_initial(rule, canvas) for rule in (plan.commit, plan.feedback)]
-        embeds = plan.model.embed(canvas.ids)
-        return State(canvas, embeds, running, Clock.start(canvas), running.long() * 0, *memories)
+from softdlm.types import Context, Prediction, RuleState, Stateful, Step
 
 
 class PassView(NamedTuple):
@@ -52,16 +33,57 @@ class PassView(NamedTuple):
     active: Bool[Tensor, "B L"]
     requested: Bool[Tensor, "B L"]
     context: Context
+    draws: Float[Tensor, "B L"] | None
 
 
-def advance(plan: Plan, state: State, index: int) -> tuple[State, Step]:
-    """One pass of exact shape."""
-    view = view_pass(plan, state)
-    numbers = plan.draw(state.canvas, view.context.passes) if plan.draw else None
-    prediction = predict(plan.model, state.embeds, state.canvas, view.requested, plan.sampling, numbers, view.scope)
-    after, step = settle(plan, state, view, prediction, index)
-    feed_on(plan, after, step)
-    return after, step
+def begin(plan: Plan, state: State, size: tuple[int | None, int] | None) -> tuple[PassView, Sequence[Part]]:
+    """What comes before the network; `size` is width and reach of a rounded shape."""
+    back = plan.model.first_open
+    if size is None:
+        view = view_pass(plan, state)
+        return view, view.scope.exact(view.requested, back)
+    width, reach = size
+    view = view_pass(plan, state, reach)
+    return view, (view.scope.rounded(view.requested, width, back),)
+
+
+def end(
+    plan: Plan, state: State, history: History, census: Int[Tensor, "B C"], view: PassView, prediction: Prediction
+) -> Step:
+    """What comes after the network, except for the soft tokens; it is written to the buffers."""
+    after, step = settle(plan, state, view, prediction.only(view.requested))
+    history.note(step)
+    for buffer, value in zip(tensors(state), tensors(after), strict=True):
+        if buffer is not value:
+            buffer.copy_(value)
+    census.copy_(count_rows(plan, after))
+    return step
+
+
+def run_pass(
+    plan: Plan,
+    buffers: Buffers,
+    shape: Shape | None,
+    begin: Callable[..., Any] = begin,
+    end: Callable[..., Any] = end,
+) -> Step:
+    """One pass of a given shape, None for exact. `begin` and `end` may be compiled."""
+    state = buffers.state
+    view, parts = begin(plan, state, None if shape is None else (shape.width, shape.reach))
+    parts = parts if shape is None else [part.cut(shape) for part in parts]
+    flat, places = predict(
+        plan.model,
+        state.embeds,
+        state.canvas,
+        parts,
+        plan.sampling,
+        view.draws,
+        view.scope.attention,
+        buffers.memory,
+    )
+    step = end(plan, state, buffers.history, buffers.census, view, flat.lay(places, view.requested))
+    feed_on(plan, state, step, flat, places)
+    return step
 
 
 def view_pass(plan: Plan, state: State, reach: int | None = None) -> PassView:
@@ -74,46 +96,43 @@ def view_pass(plan: Plan, state: State, reach: int | None = None) -> PassView:
     active = canvas.open & turn & block.inside
     requested = active if plan.vanilla else canvas.open & scope.computed
     soft = canvas.open & (state.embeds != plan.embeddings.mask).any(-1)
-    return PassView(clock, scope, active, requested, clock.context(canvas, block, active, soft))
+    draws = uniforms(state.seeds, state.requests, clock.passes, canvas.positions) if plan.draws else None
+    return PassView(clock, scope, active, requested, clock.context(canvas, block, active, soft), draws)
 
 
-def settle(plan: Plan, state: State, view: PassView, prediction: Prediction, index: int) -> tuple[State, Step]:
+def settle(plan: Plan, state: State, view: PassView, prediction: Prediction) -> tuple[State, Step]:
     """Commit; every open position that was predicted is [MASK] again, until `feed_on` makes it soft."""
-    memories = [
-        _updated(rule, memory, prediction, view)
-        for rule, memory in ((plan.commit, state.commit), (plan.feedback, state.feedback))
-    ]
-    committed = plan.commit(prediction, view.active, replace(view.context, state=memories[0])) & view.active
+    memories = {
+        name: _updated(getattr(plan, name), getattr(state, name), prediction, view) for name in ("commit", "feedback")
+    }
+    context = replace(view.context, state=memories["commit"])
+    committed = plan.commit(prediction, view.active, context) & view.active
     canvas = state.canvas.commit(committed, prediction.token)
     unseen = canvas.open & ~view.requested  # stay as they are, soft or [MASK]
     embeds = torch.where(unseen[..., None], state.embeds, plan.model.embed(canvas.ids))
-    step = Step(index, canvas, prediction, view.requested, view.active, committed, view.context)
+    step = Step(0, canvas, prediction, view.requested, view.active, committed, view.context)
     running = state.running & canvas.open.any(1, keepdim=True) & ~plan.finished(step)[:, None]
     took_part, gained = (each.any(1, keepdim=True) for each in (view.active, committed))
     idle = torch.where(took_part, torch.where(gained, 0, state.idle + 1), state.idle)
-    return State(canvas, embeds, running, view.clock, idle, *memories), step
+    broken = state.broken | (view.requested & ~prediction.entropy.isfinite()).any(1, keepdim=True)
+    now = replace(state, canvas=canvas, embeds=embeds, running=running, clock=view.clock, idle=idle, broken=broken)
+    return replace(now, **memories), step
 
 
-def feed_on(plan: Plan, after: State, step: Step, places: Int[Tensor, "R"] | None = None) -> None:
+def feed_on(plan: Plan, state: State, step: Step, flat: Prediction, places: Int[Tensor, "N"]) -> None:
     """Soft tokens into the next pass's input, in place."""
     if not plan.vanilla:
         chosen = step.requested & step.canvas.open
-        context = replace(step.context, state=after.feedback)
-        feed_back(plan.feedback, step.prediction, plan.embeddings, context, chosen, after.embeds, places)
+        context = replace(step.context, state=state.feedback)
+        feed_back(plan.feedback, step.prediction, plan.embeddings, context, chosen, state.embeds, flat, places)
 
 
-def check_idle(plan: Plan, idle: int) -> None:
-    """A commit rule that commits nothing for longer than it declares would never end."""
-    if idle > wait_of(plan.commit):
-        raise UsageError(
-            f"the commit rule {spell(plan.commit)} committed nothing in {idle} "
-            f"{'pass' if idle == 1 else 'passes in a row'} and declares may_wait = {wait_of(plan.commit)}: "
-            "commit at least one open position, or declare how long the rule may wait"
-        )
-
-
-def _initial(rule: Any, canvas: Canvas) -> RuleState:
-    return rule.init(canvas.ids.shape[0], canvas.ids.shape[1], canvas.ids.device) if isinstance(rule, Stateful) else {}
+def count_rows(plan: Plan, state: State) -> Int[Tensor, "B C"]:
+    """The census: a `RowCensus` for each row."""
+    clock, block, open = state.clock, plan.blocks.current(state.canvas), state.canvas.open & state.running
+    reach = plan.caching.reach(clock.tick(block.start))
+    left = [each.sum(1, keepdim=True) for each in (open, open & block.inside)]
+    return torch.cat([state.running, reach, *left, block.start, clock.passes + 1, state.idle, state.broken], 1)
 
 
 def _updated(rule: Any, memory: RuleState, prediction: Prediction, view: PassView) -> RuleState:
@@ -124,7 +143,7 @@ def _updated(rule: Any, memory: RuleState, prediction: Prediction, view: PassVie
     if found.keys() != memory.keys():
         raise UsageError(f"{spell(rule)}: update gave {sorted(found)}, but init gave {sorted(memory)}")
     whole, rows = view.requested, view.requested.any(1, keepdim=True)
-    return {name: _merged(memory[name], value, whole if value.shape[1] > 1 else rows) for name, value in found.items()}
+    return {name: _merged(memory[name], found[name], whole if found[name].shape[1] > 1 else rows) for name in memory}
 
 
 def _merged(before: Tensor, after: Tensor, changed: Bool[Tensor, "B _"]) -> Tensor:

@@ -32,8 +32,6 @@ def check_capture(plan: Plan) -> None:
 
 def obstacle(plan: Plan) -> str | None:
     """Why passes of rounded shape cannot run this decode; None if they can."""
-    if plan.draw is not None:
-        return f"temperature {plan.sampling.temperature} draws numbers on the host in each pass"
     if "probs" in plan.sampling.needs:
         return "a rule needs the full distribution"
     if plan.caching.policy is not None and plan.blocks.attention:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from softdlm.blocks import Blocks, first
@@ -17,7 +16,7 @@ from softdlm.decoding import Decoding, EarlyFinish
 from softdlm.errors import PromptError
 from softdlm.feedback import FeedbackRule, Mask
 from softdlm.models.denoiser import Denoiser
-from softdlm.predict import Sampling, uniforms
+from softdlm.predict import Sampling
 from softdlm.types import Canvas, Embeddings, Step, ids_on
 
 
@@ -31,21 +30,13 @@ class Plan:
     blocks: Blocks
     caching: Caching
     sampling: Sampling
-    draw: Draw | None
     early_finish: EarlyFinish
     ends: Int[Tensor, "_"]
     """The model's EOS ids."""
 
     @staticmethod
-    def of(
-        model: Denoiser,
-        decoding: Decoding,
-        requests: Sequence[int] | None = None,
-        seeds: Sequence[int] | None = None,
-    ) -> Plan:
-        """A settled Decoding on this model. `requests` and `seeds` are those of the rows; by default the rows' numbers,
-        and the Decoding's seed for all.
-        """
+    def of(model: Denoiser, decoding: Decoding) -> Plan:
+        """A settled Decoding on this model."""
         commit, feedback = decoding.rules
         needs = {need for rule in (commit, feedback) if (need := getattr(rule, "needs", None)) is not None}
         sampling = Sampling(
@@ -55,17 +46,21 @@ class Plan:
             k=max(feedback.k, decoding.candidates or 1),
             needs=frozenset(needs),
         )
-        draw = Draw(decoding.seed or 0, requests, seeds) if sampling.temperature else None
         blocks = Blocks.of(model, decoding.block_length)
         assert not isinstance(decoding.cache, str)
         caching = Caching.of(blocks, decoding.cache)
         finish, ends = decoding.early_finish or False, ids_on(model.device, model.eos_ids)
-        return Plan(model, commit, feedback, blocks, caching, sampling, draw, finish, ends)
+        return Plan(model, commit, feedback, blocks, caching, sampling, finish, ends)
 
     @property
     def vanilla(self) -> bool:
         """Whether an open position stays [MASK], so that only the block's positions need a prediction."""
         return isinstance(self.feedback, Mask)
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn at random."""
+        return self.sampling.temperature > 0
 
     @property
     def embeddings(self) -> Embeddings:
@@ -83,27 +78,6 @@ class Plan:
         """What two decodes must share to use the same captured passes."""
         policy: CachePolicy | None = self.caching.policy
         return self.commit, self.feedback, self.blocks, policy, self.sampling, self.early_finish
-
-    def with_memory(self, batch: int, length: int) -> Plan:
-        """The same plan with room for the keys and values of a batch, where it caches them."""
-        return replace(self, caching=self.caching.with_memory(self.model, batch, length))
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The uniform numbers of a pass, a function of (seed, request, pass, position)."""
-
-    seed: int
-    requests: Sequence[int] | None = None
-    """One per row; None numbers the rows."""
-    seeds: Sequence[int] | None = None
-    """One per row; None: `seed` for all."""
-
-    def __call__(self, canvas: Canvas, passes: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
-        rows = len(canvas.ids)
-        requests = range(rows) if self.requests is None else self.requests
-        seeds = [self.seed] * rows if self.seeds is None else self.seeds
-        return uniforms(seeds, requests, passes.flatten().tolist(), canvas)
 
 
 def eos_reached(canvas: Canvas, eos_ids: Int[Tensor, "_"]) -> Bool[Tensor, "B"]:

@@ -1,65 +1,207 @@
-"""A queue in front of slots: requests enter as rows become free, each decoded as it would be alone."""
+"""The engine: requests of any length, each with its own Decoding, in one queue."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
+from typing import Literal
 
-from softdlm.engine.captured import Slots
-from softdlm.engine.plan import check_length, check_start
-from softdlm.errors import PromptError
-from softdlm.trace import RowRecord
-from softdlm.types import Canvas
+import torch
+
+from softdlm.engine.answer import Answer
+from softdlm.engine.cohort import Cohort
+from softdlm.engine.memory import available, gib, host_memory, need, recording_bytes
+from softdlm.engine.pick_engine import EngineKind, pick_engine
+from softdlm.engine.plan import Plan, check_length, check_start
+from softdlm.engine.slot_store import give_back, kept_bytes, shrink_kept, take_slots
+from softdlm.engine.state import mapped
+from softdlm.errors import CapacityError, UsageError
+from softdlm.models.denoiser import Denoiser
+from softdlm.types import Step
+
+OnStep = Callable[[Step, Sequence[int]], None]
+"""Called after each pass with the numbers of the requests in the Step's rows."""
+MOST_COHORTS = 8
+"""Cohorts that are decoded at once; requests of further ones wait."""
 
 
-@dataclass
 class Engine:
-    """`submit` requests at any time and call `step` while the engine is `busy`: rows enter as others leave."""
+    """`submit` requests at any time and call `step` while the engine is `busy`: one pass each time.
 
-    slots: Slots
-    waiting: deque[tuple[int, Canvas]] = field(default_factory=deque)
-    rows: dict[int, int] = field(default_factory=dict)
-    """Request -> its row."""
-    numbers: count[int] = field(default_factory=count)
+    Requests share passes with others of their cohort; cohorts take turns, so in one round every request has one pass.
+    A request gets the tokens that it gets alone. Not for several threads: one thread submits and steps.
+    """
+
+    def __init__(
+        self,
+        model: Denoiser,
+        *,
+        batch_size: int = 16,
+        engine: EngineKind | Literal["auto"] = "auto",
+        memory_limit: int | None = None,
+        most_cohorts: int = MOST_COHORTS,
+        on_step: OnStep | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`batch_size` rows per cohort; `memory_limit` in bytes, by default most of what is free now."""
+        if batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {batch_size}")
+        self.model, self.batch_size = model, batch_size
+        self.engine: EngineKind | Literal["auto"] = engine
+        self.memory_limit = available(model.device) + kept_bytes(model) if memory_limit is None else memory_limit
+        self.most_cohorts, self.on_step, self.clock = most_cohorts, on_step, clock
+        self.cohorts: list[Cohort] = []
+        self.turns: deque[Cohort] = deque()
+        """Cohorts that are decoded, in the order of their turns."""
+        self.timed: dict[Answer, float] = {}
+        """Answers with a time limit, and when it ends."""
+        self.places, self.passes, self.changed = count(), count(1), False
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting or self.rows)
+        return bool(self.cohorts)
 
-    def submit(self, prompt: Sequence[int], length: int) -> int:
-        """A prompt and the length of its canvas; returns the request's number."""
-        model, most = self.slots.plan.model, self.slots.state.canvas.ids.shape[1]
-        check_start(model, len(prompt))
-        check_length(model, length)
-        if length > most:
-            raise PromptError(f"prompt and answer take {length} tokens, these slots have {most}")
-        pad = next(iter(model.eos_ids), 0)
-        number = next(self.numbers)
-        self.waiting.append((number, Canvas.pack([prompt], [length], model.mask_id, pad).widen(most, pad)))
-        return number
+    def submit(self, answer: Answer) -> None:
+        """Queue a request. One that can never be decoded here is refused at once."""
+        check_start(self.model, len(answer.prompt_ids))
+        check_length(self.model, answer.length)
+        cohort = self._cohort(answer)
+        self._check_memory(cohort, answer)
+        if cohort not in self.cohorts:
+            self.cohorts.append(cohort)
+        cohort.add(next(self.places), answer)
+        if answer.seconds is not None:
+            self.timed[answer] = self.clock() + answer.seconds
+        self.changed = True
 
-    def cancel(self, request: int) -> None:
-        self.waiting = deque(each for each in self.waiting if each[0] != request)
-        if request in self.rows:
-            row = self.rows.pop(request)
-            self.slots.stop([index == row for index in range(len(self.slots.rows))])
+    def cancel(self, answer: Answer) -> None:
+        """End a request with what was committed so far; one that is over already stays as it is."""
+        self._end(answer, "cancelled")
 
-    def step(self) -> dict[int, RowRecord]:
-        """Fill the free rows, make one pass, and hand out the requests that are done."""
-        for row in self.slots.free[: len(self.waiting)]:
-            number, canvas = self.waiting.popleft()
-            self.slots.admit([row], canvas)
-            self.rows[number] = row
-        if not self.slots.running:
-            return {}
-        self.slots.step()
-        done = {number: row for number, row in self.rows.items() if not self.slots.rows[row].running}
-        for number in done:
-            del self.rows[number]
-        return {number: self.slots.read_row(row) for number, row in done.items()}
+    def step(self) -> list[Answer]:
+        """Let requests in, make one pass, and return the requests that are over: done, late or failed."""
+        late = [answer for answer, moment in self.timed.items() if self.clock() >= moment]
+        for answer in late:
+            self._end(answer, "deadline")
+        if self.changed:
+            self._let_in()
+        if self.cohorts and not self.turns:
+            raise RuntimeError(f"requests wait and nothing is decoded: {[len(each.waiting) for each in self.cohorts]}")
+        over = [*late, *self._pass(self.turns[0])] if self.turns else late
+        self.turns.rotate(-1)
+        for answer in over:
+            self.timed.pop(answer, None)
+        if over:
+            self._tidy()
+        return over
 
-    def read(self, request: int) -> RowRecord | None:
-        """How far a request has come; None while it waits."""
-        return self.slots.read_row(self.rows[request]) if request in self.rows else None
+    def close(self, keep: bool = True) -> None:
+        """Give slots and captured passes back to the model; `keep=False` drops them."""
+        for cohort in self.cohorts:
+            if cohort.slots is not None and keep:
+                give_back(self.model, cohort.slots, cohort.engine)
+        self.cohorts.clear()
+        self.turns.clear()
+        self.timed.clear()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(keep=kind is None)
+
+    def _cohort(self, answer: Answer) -> Cohort:
+        for cohort in self.cohorts:
+            if cohort.key == Cohort.key_of(answer, cohort.engine):
+                return cohort
+        plan = Plan.of(self.model, answer.decoding)
+        engine = pick_engine(plan, self.engine)
+        return Cohort(plan, engine, Cohort.key_of(answer, engine))
+
+    def _check_memory(self, cohort: Cohort, answer: Answer) -> None:
+        alone = need(cohort.plan, 1, cohort.room_for(answer))
+        remedy = "shorten the prompt or max_new_tokens, leave out the cache, or raise the limit"
+        if alone.total > self.memory_limit:
+            raise CapacityError(f"the request needs {alone}, the limit is {gib(self.memory_limit)}: {remedy}")
+        open = answer.max_new_tokens
+        recorded = recording_bytes(open, open, cohort.plan.sampling.k) if answer.record_candidates else 0
+        if recorded > host_memory():
+            raise CapacityError(
+                f"recording candidates may need {gib(recorded)} of the host's memory, {gib(host_memory())} are free: "
+                "shorten max_new_tokens, or record none"
+            )
+
+    def _let_in(self) -> None:
+        """The cohort of the oldest request first. One that must wait for others to end is overtaken by nobody."""
+        self.changed = False
+        queued = [cohort for cohort in self.cohorts if cohort.waiting]
+        for cohort in sorted(queued, key=lambda cohort: cohort.waiting[0][0]):
+            if cohort.slots is None and len(self.turns) >= self.most_cohorts:
+                return
+            if not self._make_room(cohort):
+                return
+            cohort.enter()
+            if cohort.answers and cohort not in self.turns:
+                self.turns.append(cohort)
+
+    def _make_room(self, cohort: Cohort) -> bool:
+        """Slots for as many requests of the cohort as fit; False: it has none and waits for memory."""
+        slots, length = cohort.slots, cohort.length
+        wanted = min(self.batch_size, len(cohort.answers) + len(cohort.waiting))
+        if slots is not None:
+            if slots.batch >= wanted and slots.length >= length:
+                return True
+            wanted = min(self.batch_size, max(wanted, 2 * slots.batch)) if wanted > slots.batch else slots.batch
+        while wanted and not self._fits(cohort, wanted, length):
+            wanted = wanted // 2
+        if slots is None and wanted:
+            cohort.slots = take_slots(cohort.plan, wanted, length, cohort.engine, most=self.batch_size)
+        elif slots is not None and wanted >= slots.batch:
+            slots.grow(wanted, length)
+        return cohort.slots is not None
+
+    def _fits(self, cohort: Cohort, rows: int, length: int) -> bool:
+        """Whether the memory allows it, if need be without the slots that are kept for later."""
+        asked = need(cohort.plan, rows, length)
+        live = [(each, each.slots) for each in self.cohorts if each.slots is not None]
+        held = sum(slots.bytes for _, slots in live)
+        passes = [need(each.plan, slots.batch, slots.length).a_pass for each, slots in live]
+        left = self.memory_limit - held - asked.canvas - asked.keys_values - max([asked.a_pass, *passes])
+        if left < kept_bytes(self.model):
+            shrink_kept(self.model, max(left, 0))
+        return left >= 0
+
+    def _pass(self, cohort: Cohort) -> Sequence[Answer]:
+        try:
+            step = cohort.step()
+        except torch.cuda.OutOfMemoryError as error:
+            torch.cuda.empty_cache()
+            return cohort.fail(CapacityError(f"the device ran out of memory in a pass: {str(error).splitlines()[0]}"))
+        except Exception as error:
+            return cohort.fail(error)
+        if self.on_step:
+            names = [answer.request for answer in cohort.answers]
+            mine = mapped(step, lambda tensor: tensor[: len(names)].clone())
+            self.on_step(replace(mine, index=next(self.passes)), names)
+        return list(cohort.read(step))
+
+    def _end(self, answer: Answer, reason: Literal["deadline", "cancelled"]) -> None:
+        if not answer.over:
+            for cohort in self.cohorts:
+                if answer in cohort.answers or any(each is answer for _, each in cohort.waiting):
+                    cohort.end(answer, reason)
+        self.timed.pop(answer, None)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Cohorts without rows give their slots back; those without requests go."""
+        self.changed = True
+        for cohort in self.cohorts:
+            if not cohort.answers and cohort.slots is not None:
+                give_back(self.model, cohort.slots, cohort.engine)
+                cohort.slots = None
+        self.turns = deque(cohort for cohort in self.turns if cohort.answers)
+        self.cohorts = [cohort for cohort in self.cohorts if cohort.answers or cohort.waiting]

@@ -75,6 +75,11 @@ def compiled_body(body: Any, **compiler: Any) -> Any:
     return other.eval()
 
 
+def scratch(body: Any) -> list[Tensor]:
+    """Tensors that compiled layers write to besides their results."""
+    return [count for layer in body.layers if layer.narrow for count in layer.narrow.counts.values()]
+
+
 def twin(module: Kind) -> Kind:
     """A shallow copy: a new module with the same parameters and submodules."""
     other = copy.copy(module)

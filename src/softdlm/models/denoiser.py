@@ -87,8 +87,8 @@ class Denoiser:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.source = source or Source(type(self).__name__, "custom")
-        self.slot_cache: dict[Any, Any] = {}
-        """What a decode leaves for the next one: buffers and captured passes (engine/captured.py)."""
+        self.slot_cache: list[Any] = []
+        """What a decode leaves for the next one: buffers and captured passes (engine/slot_store.py)."""
 
     @property
     def device(self) -> torch.device:
@@ -137,6 +137,24 @@ class Denoiser:
         """`hidden` for the window's positions. Reads other keys and values from `memory`, stores new ones in it."""
         raise TypeError(f"{type(self).__name__} defines memory(), so it must define hidden_in() too")
 
+    def weights(self) -> list[Tensor]:
+        return [self.embedding]
+
+    def weight_addresses(self) -> tuple[int, ...]:
+        """Where the weights lie. Captured passes hold addresses: after a change they are captured anew."""
+        return tuple(tensor.data_ptr() for tensor in self.weights())
+
+    def reads(self) -> list[Tensor]:
+        """Every tensor that a pass reads besides its input: a captured pass keeps their memory alive."""
+        return self.weights()
+
+    def settle_weights(self) -> None:
+        """Put the weights where they stay, before the first pass is captured."""
+
+    def working_bytes(self, positions: int) -> int:
+        """An estimate of what one pass over so many positions allocates in the network."""
+        return 8 * positions * self.embedding.shape[1] * self.dtype.itemsize
+
     def compiled(self, **compiler: Any) -> Denoiser:
         raise UsageError(f"{self.source.name} has no layers to compile: use another engine than 'compiled'")
 
@@ -174,6 +192,7 @@ class NetworkDenoiser(Denoiser):
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
         self.network: Any = network.eval().requires_grad_(False)
         self.compiled_body: Any = None
+        self._compiled: NetworkDenoiser | None = None
         self.attention: Attention = attention
         super().__init__(self.network.get_input_embeddings().weight, **identity)
 
@@ -229,13 +248,39 @@ class NetworkDenoiser(Denoiser):
         ).last_hidden_state
         return self.align(states)
 
+    def weights(self) -> list[Tensor]:
+        return [*self.network.parameters(), *self.network.buffers()]
+
+    def reads(self) -> list[Tensor]:
+        from softdlm.models.compiled import scratch
+
+        return self.weights() if self.compiled_body is None else [*self.weights(), *scratch(self.compiled_body)]
+
+    def settle_weights(self) -> None:
+        """As compiled layers want them, so that compiling later moves nothing."""
+        from softdlm.models.fused_linear import join_weights
+
+        for module in self.network.model.modules():
+            join_weights(module)
+
+    def working_bytes(self, positions: int) -> int:
+        config = self.network.config
+        return positions * (8 * config.hidden_size + 3 * config.intermediate_size) * self.dtype.itemsize
+
     def compiled(self, **compiler: Any) -> NetworkDenoiser:
-        """The same model with layers that are compiled once per shape; `compiler` holds options of torch.compile."""
+        """The same model with layers that are compiled once per shape; `compiler` holds options of torch.compile.
+
+        Without options it is made once.
+        """
         from softdlm.models.compiled import compiled_body
 
-        other = copy(self)
-        other.compiled_body = compiled_body(self.network.model, **compiler)
-        return other
+        if self._compiled is None or compiler:
+            other = copy(self)
+            other.compiled_body = compiled_body(self.network.model, **compiler)
+            if compiler:
+                return other
+            self._compiled = other
+        return self._compiled
 
     def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
         return states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -47,12 +47,23 @@ class FusedSlice(nn.Module):
 
 def join(module: Any) -> Any:
     """The module itself, in which slices of a fused product replace the maps that GROUPS names."""
+    for names, maps in _groups(module):
+        for name, fused in zip(names, FusedLinear(maps).slices(), strict=True):
+            setattr(module, name, fused)
+    return module
+
+
+def join_weights(module: Any) -> None:
+    """Lay the weights as `join` does and leave the module as it is; a later `join` then moves nothing."""
+    for _, maps in _groups(module):
+        FusedLinear(maps)
+
+
+def _groups(module: Any) -> Iterator[tuple[tuple[str, ...], list[nn.Linear]]]:
     for names in GROUPS:
         maps: list[Any] = [getattr(module, name, None) for name in names]
         if all(type(each) is nn.Linear for each in maps) and len({each.bias is None for each in maps}) == 1:
-            for name, fused in zip(names, FusedLinear(maps).slices(), strict=True):
-                setattr(module, name, fused)
-    return module
+            yield names, maps
 
 
 @torch.no_grad()

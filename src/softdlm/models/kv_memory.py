@@ -21,6 +21,14 @@ class KVMemory:
         """Zeros with the dtype and device of `like`; `shape` is (B, heads, L, d)."""
         return KVMemory(*(tuple(like.new_zeros(shape) for _ in range(layers)) for _ in range(2)))
 
+    def first_rows(self, rows: int) -> KVMemory:
+        """The same tensors for the first rows alone."""
+        return KVMemory(*(tuple(layer[:rows] for layer in kind) for kind in (self.keys, self.values)))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return *self.keys, *self.values
+
 
 @dataclass(frozen=True)
 class Window:
@@ -41,10 +49,9 @@ class Window:
     written: Bool[Tensor, "G Q"] | None
     """Which computed positions are stored; None means that all keys are computed and stored."""
 
-    @property
-    def places(self) -> Int[Tensor, "G Q"]:
-        """The computed positions, as indices into a flattened canvas of all keys."""
-        return self.rows[:, None] * len(self.keys) + self.columns
+    def places(self, length: int) -> Int[Tensor, "G Q"]:
+        """The computed positions, as indices into a flattened canvas of this length."""
+        return self.rows[:, None] * length + self.columns
 
     def take(self, values: Tensor) -> Tensor:
         """Select the computed positions: "B L ..." -> "G Q ..."; no copy where they are all positions."""

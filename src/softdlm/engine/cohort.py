@@ -1,0 +1,122 @@
+"""A cohort: requests that share passes, because their Decodings agree in everything but what is a row's own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from softdlm.engine.answer import Answer, FinishReason
+from softdlm.engine.census import rounded
+from softdlm.engine.pick_engine import EngineKind
+from softdlm.engine.plan import Plan
+from softdlm.engine.slots import Slots
+from softdlm.types import Step
+
+
+@dataclass(eq=False)
+class Cohort:
+    """Requests that wait, and those that are decoded: the answer of row i is `answers[i]`."""
+
+    plan: Plan
+    engine: EngineKind
+    key: tuple[Any, ...]
+    """What its requests have in common."""
+    waiting: deque[tuple[int, Answer]] = field(default_factory=deque)
+    """With their places in the queue of all requests."""
+    answers: list[Answer] = field(default_factory=list)
+    slots: Slots | None = None
+    lengths: tuple[int, int] | None = None
+    """Shortest and longest canvas of its requests so far."""
+
+    @staticmethod
+    def key_of(answer: Answer, engine: EngineKind) -> tuple[Any, ...]:
+        """Passes of rounded shape are for requests of about one length; exact ones follow each row's own."""
+        return answer.decoding.cohort, engine, None if engine == "dynamic" else rounded(answer.length)
+
+    @property
+    def length(self) -> int:
+        """Of its slots: without padding, where all requests have one length, attention needs no mask."""
+        assert self.lengths is not None
+        shortest, longest = self.lengths
+        return longest if self.engine == "dynamic" or shortest == longest else rounded(longest)
+
+    def room_for(self, answer: Answer) -> int:
+        """The longest that slots of one row for this answer may have to be."""
+        return answer.length if self.engine == "dynamic" else rounded(answer.length)
+
+    def add(self, place: int, answer: Answer) -> None:
+        shortest, longest = self.lengths or (answer.length, answer.length)
+        self.lengths = min(shortest, answer.length), max(longest, answer.length)
+        self.waiting.append((place, answer))
+
+    def enter(self) -> None:
+        """Requests into free rows, the oldest first, while they fit."""
+        slots = self.slots
+        while slots and self.waiting and slots.used < slots.batch and self.waiting[0][1].length <= slots.length:
+            _, answer = self.waiting.popleft()
+            slots.admit(answer.canvas, [answer.decoding.seed or 0], [answer.request])
+            self.answers.append(answer)
+
+    def step(self) -> Step:
+        """One pass; its Step lies in buffers that the next pass overwrites."""
+        assert self.slots is not None
+        watched = any(answer.speaks or answer.record_candidates for answer in self.answers)
+        return self.slots.step(read=watched)
+
+    def read(self, step: Step) -> Iterator[Answer]:
+        """What a pass means for each answer; yields those that are over. Rows go from last to first: rows move up."""
+        slots = self.slots
+        assert slots is not None
+        heard = slots.read_ids([row for row, answer in enumerate(self.answers) if answer.speaks])
+        for row in reversed(range(len(self.answers))):
+            answer = self.answers[row]
+            try:
+                if fault := slots.fault(row):
+                    raise fault
+                answer.record(step, row)
+                if answer.speaks:
+                    answer.listen(heard[row])
+                if answer.stopped or not slots.rows[row].running:
+                    answer.finish(slots.read_row(row))
+            except Exception as error:  # of this request alone: its rule, its network's numbers, its listener
+                answer.error = error
+            if answer.over:
+                self._leave(row)
+                yield answer
+
+    def end(self, answer: Answer, reason: FinishReason) -> None:
+        """A request that ends before it is done, with what was committed so far."""
+        row = next((row for row, each in enumerate(self.answers) if each is answer), None)
+        try:
+            if row is None:
+                self.waiting = deque(each for each in self.waiting if each[1] is not answer)
+                answer.end_unseen(reason)
+            else:
+                assert self.slots is not None
+                answer.finish(self._current(row), reason)
+        except Exception as error:
+            answer.error = error
+        if row is not None:
+            self._leave(row)
+
+    def fail(self, error: Exception) -> Sequence[Answer]:
+        """A pass that failed leaves its rows in an unknown state: they end, and the slots are dropped."""
+        failed, self.answers, self.slots = self.answers, [], None
+        for answer in failed:
+            answer.error = error
+        return failed
+
+    def _current(self, row: int) -> Any:
+        assert self.slots is not None
+        if self.slots.unread:
+            self.slots.read()
+        return self.slots.read_row(row)
+
+    def _leave(self, row: int) -> None:
+        assert self.slots is not None
+        self.slots.leave(row)
+        last = self.answers.pop()
+        if row < len(self.answers):
+            self.answers[row] = last

@@ -1,0 +1,69 @@
+"""Passes captured as CUDA graphs: one per shape, each of which keeps alive everything that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from softdlm.cache import Shape
+from softdlm.types import Step
+
+MOST_GRAPHS = 64
+"""Graphs per slots; the least recently used one goes first."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A graph, the Step that each replay overwrites, and the tensors that the graph reads.
+
+    A graph holds addresses, not tensors: memory that was freed would be read all the same. `reads` aliases the storage
+    of every tensor that existed before the pass, so none of it is freed while the graph lives, whatever becomes of the
+    modules and parameters that named it.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    step: Step
+    reads: tuple[Tensor, ...]
+
+    def replay(self) -> Step:
+        self.graph.replay()
+        return self.step
+
+
+class Graphs:
+    """The pass of each shape: run as it is the first time, which warms it up, and captured the second.
+
+    So a shape that is met once, such as that of a rare Decoding, is never captured.
+    """
+
+    def __init__(self, capture: bool) -> None:
+        self.capture = capture
+        self.met: set[Shape] = set()
+        self.captured: dict[Shape, Captured] = {}
+        self.pool = torch.cuda.graph_pool_handle() if capture else None
+        self.bytes = 0
+        """Device memory that captured passes hold for what they compute."""
+
+    def run(self, shape: Shape, work: Callable[[Shape], Step], reads: Callable[[], Sequence[Tensor]]) -> Step:
+        if not self.capture or shape not in self.met:
+            self.met.add(shape)
+            return work(shape)
+        found = self.captured.pop(shape, None) or self._captured(shape, work, reads)
+        self.captured[shape] = found
+        if len(self.captured) > MOST_GRAPHS:
+            del self.captured[next(iter(self.captured))]
+        return found.replay()
+
+    def _captured(self, shape: Shape, work: Callable[[Shape], Step], reads: Callable[[], Sequence[Tensor]]) -> Captured:
+        """Capturing runs nothing: the state is untouched until the first replay."""
+        kept = tuple(tensor.detach() for tensor in reads())
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_reserved()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            step = work(shape)
+        self.bytes += max(0, torch.cuda.memory_reserved() - before)
+        return Captured(graph, step, kept)
