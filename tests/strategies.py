@@ -45,4 +45,4 @@ def scenes(draw: st.DrawFn, last: bool = False) -> Scene:
     passes = torch.randint(0, 12, (batch, 1), generator=generator(seed + 2))
     masks = left + torch.randint(0, 5, (batch, 1), generator=generator(seed + 3))
     context = Context(passes, passes, torch.full_like(left, length).clamp(min=1), masks, left)
-    return Scene(flat.scatter(open), open, context)
+    return Scene(flat.on(open), open, context)

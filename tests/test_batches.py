@@ -42,7 +42,7 @@ def story(result: Generation) -> tuple[list[int], int, list[tuple[list[int], lis
 @pytest.fixture
 def shared_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows in one padded product, as on a GPU."""
-    monkeypatch.setattr("softdlm.predict.rows_apart", lambda device: False)
+    monkeypatch.setattr("softdlm.cache.rows_apart", lambda device: False)
 
 
 @settings(max_examples=24)

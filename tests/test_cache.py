@@ -228,7 +228,7 @@ def test_unchanged_inputs_give_the_prediction_of_the_full_pass(
     network: str, kind: Any, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is committed in the first pass, which computes everything: the second, cached, must say the same."""
-    monkeypatch.setattr("softdlm.predict.rows_apart", lambda device: apart)
+    monkeypatch.setattr("softdlm.cache.rows_apart", lambda device: apart)
     model = model_of(network)
     prompts = [torch.randint(3, 140, (n,), generator=generator(n)).tolist() for n in (9, 4, 15)]
     canvas = Canvas.pack(prompts, [24, 14, 29], model.mask_id, 0)
@@ -303,7 +303,7 @@ def test_a_block_that_does_not_follow_on_the_last_is_computed_whole(monkeypatch:
 @pytest.mark.parametrize("kind", ["prefix", "dual"])
 def test_rows_renew_each_at_its_own_time(network: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In shared products: some rows whole, some at the start of a block, some within one."""
-    monkeypatch.setattr("softdlm.predict.rows_apart", lambda device: False)
+    monkeypatch.setattr("softdlm.cache.rows_apart", lambda device: False)
     model = model_of(network)
     prompts = [torch.randint(3, 140, (n,), generator=generator(n)).tolist() for n in (9, 4, 15, 7)]
     options: Any = {"commit": EntropyBound(0.6), "feedback": Slerp(), "block_length": 3, "cache": kind, "renew": 2}
@@ -343,7 +343,7 @@ def test_behind_the_block_soft_tokens_are_those_of_the_last_full_pass(monkeypatc
 
 def test_rows_together_share_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU: whatever is left of a row's canvas; and two products while one row refreshes and another does not."""
-    monkeypatch.setattr("softdlm.predict.rows_apart", lambda device: False)
+    monkeypatch.setattr("softdlm.cache.rows_apart", lambda device: False)
     model = model_of("llada")
     watched = Watched(model, monkeypatch)
     canvas = Canvas.pack([[5] * 8, [7] * 13], [20, 20], model.mask_id, 0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softdlm import UsageError
-from softdlm.predict import Sampling, reduce_hidden, reduce_logits, uniforms
+from softdlm.predict import Sampling, int64, reduce_hidden, reduce_logits, uniforms
 from softdlm.types import Canvas
 from tests.conftest import tiny
 from tests.strategies import MASK_ID, VOCABULARY, generator, random_logits
@@ -142,17 +142,69 @@ def test_min_p_keeps_what_is_likely_enough(seed: int, scale: float, min_p: float
         Sampling(mask_id=0, min_p=2.0)
 
 
+def draws(seeds: list[int], requests: list[int], passes: list[int], canvas: Canvas) -> torch.Tensor:
+    a, b, c = (torch.tensor([[int64(each)] for each in values]) for values in (seeds, requests, passes))
+    return uniforms(a, b, c, canvas.positions)
+
+
 def test_numbers_depend_on_seed_request_pass_and_position_only() -> None:
     short = Canvas.pack([[1, 2]], [6], MASK_ID, 0)
     batch = Canvas.pack([[1, 2], [1, 2, 3]], [6, 30], MASK_ID, 0)
-    alone = uniforms([7], [4], [2], short)
-    together = uniforms([7] * 2, [4, 5], [2, 2], batch)
+    alone = draws([7], [4], [2], short)
+    together = draws([7] * 2, [4, 5], [2, 2], batch)
     assert torch.equal(together[0, :6], alone[0])
-    assert torch.equal(
-        uniforms([7] * 2, [5, 4], [2, 2], Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0))[1, :6], alone[0]
-    )
-    for other in [([8], [4], [2]), ([7], [3], [2]), ([7], [4], [1])]:
-        assert not torch.equal(uniforms(*other, short), alone)
+    swapped = Canvas.pack([[3], [1, 2]], [40, 6], MASK_ID, 0)
+    assert torch.equal(draws([7] * 2, [5, 4], [2, 2], swapped)[1, :6], alone[0])
+    for other in [([8], [4], [2]), ([7], [3], [2]), ([7], [4], [1]), ([4], [7], [2]), ([7], [2], [4])]:
+        assert not torch.equal(draws(*other, short), alone)
+    assert len(alone.unique()) == 6
+
+
+def test_numbers_are_uniform_and_unrelated() -> None:
+    """Moments, the share in each tenth, and the correlation along each of the four words."""
+    index = torch.arange(40)
+    words = torch.meshgrid(index, index, index, index[:8], indexing="ij")
+    seeds, requests, passes, positions = (word.reshape(-1, 1) for word in words)
+    numbers = uniforms(seeds, requests, passes, positions).reshape(40, 40, 40, 8)
+    assert float(numbers.min()) >= 0
+    assert float(numbers.max()) < 1
+    flat, count = numbers.flatten(), numbers.numel()
+    assert float(flat.mean()) == pytest.approx(0.5, abs=5 * (1 / 12 / count) ** 0.5)
+    tenths = torch.histc(flat, 10, 0, 1) / count
+    assert (tenths - 0.1).abs().max() < 5 * (0.09 / count) ** 0.5
+    for dim in range(4):
+        pair = torch.stack([numbers.narrow(dim, 0, 7).flatten(), numbers.narrow(dim, 1, 7).flatten()])
+        assert abs(float(pair.corrcoef()[0, 1])) < 5 / pair.shape[1] ** 0.5
+
+
+def test_numbers_are_splitmix_by_hand() -> None:
+    """The same arithmetic with Python's integers, which have no sign bit to lose."""
+
+    def mixed(word: int) -> int:
+        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) % 2**64
+        return word ^ (word >> 31)
+
+    for seed, request, number, place in [(0, 0, 0, 0), (7, 4, 2, 5), (2**64 - 1, 2**63, 3, 9), (-5, 12, 700, 4095)]:
+        word = seed % 2**64
+        for part in (request, number, place):
+            word = mixed((word * 0x9E3779B97F4A7C15 + part + 0x9E3779B97F4A7C15) % 2**64)
+        where = torch.arange(place + 1)[None]
+        a, b, c = (torch.tensor([[int64(each)]]) for each in (seed, request, number))
+        found = uniforms(a, b, c, where)
+        assert float(found[0, place]) == (word >> 40) / 2**24
+
+
+def test_a_draw_takes_each_token_as_often_as_it_is_likely() -> None:
+    """The token is the one on whose share of [0, 1) the number falls; never one of probability 0."""
+    logits = torch.tensor([[0.0, 1.0, float("-inf"), 2.0, -1.0, float("-inf")]])
+    sampling = Sampling(mask_id=5, temperature=1.0)
+    numbers = (torch.arange(4096) + 0.5) / 4096
+    tokens = reduce_logits(logits.expand(4096, -1), sampling, numbers).token
+    shares = torch.bincount(tokens, minlength=6) / 4096
+    torch.testing.assert_close(shares, logits[0].softmax(-1), atol=2 / 4096, rtol=0)
+    edges = torch.tensor([0.0, 1 - 2.0**-24])
+    assert reduce_logits(logits.expand(2, -1), sampling, edges).token.tolist() == [0, 4]
 
 
 def test_mean_is_the_expected_embedding() -> None:
@@ -169,7 +221,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = torch.randn(9, 64)
     sampling = Sampling(mask_id=model.mask_id, k=3, needs=frozenset({"mean"}))
     whole = reduce_hidden(model, hidden, sampling)
-    monkeypatch.setattr("softdlm.predict._CHUNK_ELEMENTS", 2 * len(model.embedding))
+    monkeypatch.setattr("softdlm.predict.CHUNK_ELEMENTS", 2 * len(model.embedding))
     parts = reduce_hidden(model, hidden, sampling)
     for name, value in vars(whole).items():
         torch.testing.assert_close(getattr(parts, name), value, atol=1e-5, rtol=1e-4)

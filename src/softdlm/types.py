@@ -211,7 +211,7 @@ class Stateful(Protocol):
     """
 
     def init(self, rows: int, length: int, device: torch.device) -> RuleState:
-        """The memory before the first pass."""
+        """The memory before the first pass; it keeps these shapes and types."""
         ...
 
     def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:

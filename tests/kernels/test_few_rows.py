@@ -184,7 +184,7 @@ def test_a_cached_decode_with_thin_layers_is_the_same_decode(monkeypatch: pytest
         type(SHAPES["llada-8b"])("part", {**LLADA_8B, **sizes, **small}), torch.device(DEVICE), torch.float32
     )
     monkeypatch.setattr(compiled, "compile_fixed", lambda work, **_: work)
-    monkeypatch.setattr("softdlm.engine.captured.compile_fixed", lambda work, **_: work)
+    monkeypatch.setattr("softdlm.engine.slot_store.compile_fixed", lambda work, **_: work)
     calls: list[int] = []
 
     class Counted(NarrowLayer):
@@ -197,6 +197,7 @@ def test_a_cached_decode_with_thin_layers_is_the_same_decode(monkeypatch: pytest
     expected = softdlm.generate(model, prompts, **decode, engine="compiled")
     monkeypatch.setattr(compiled, "narrowed", lambda layer: Counted(layer))
     model.slot_cache.clear()
+    model._compiled = None
     made = softdlm.generate(model, prompts, **decode, engine="compiled")
     assert [each.ids for each in made] == [each.ids for each in expected]
     assert len(calls) == 3 * 3 * 2, "three cached steps a block, three blocks, two layers"

@@ -55,11 +55,10 @@ def test_kernels_are_for_gpus_unless_switched_off(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_the_kernel_reduces_greedy_choices_only(settings: Any, dtype: torch.dtype, expected: bool) -> None:
-    logits = torch.empty(2, 9, dtype=dtype, device="meta")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "wanted", lambda device: True)
-        assert fused(Sampling(0, **settings), logits) is expected
-    assert not fused(Sampling(0, **settings), torch.empty(2, 9, dtype=dtype))
+        assert fused(Sampling(0, **settings), CUDA, dtype) is expected
+    assert not fused(Sampling(0, **settings), torch.device("cpu"), dtype)
 
 
 def test_the_kernel_feeds_back_plane_rules_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ class World:
 def world(table: Tensor, ids: Tensor, probs: Tensor, chosen: Tensor) -> World:
     """The last row of the table is [MASK]."""
     flat = torch.zeros(len(ids), device=DEVICE)
-    prediction = Prediction(ids[:, 0], flat, flat, flat, ids, probs).scatter(chosen)
+    prediction = Prediction(ids[:, 0], flat, flat, flat, ids, probs).on(chosen)
     embeds = torch.randn(*chosen.shape, table.shape[1], generator=generator(1)).to(DEVICE).to(table.dtype)
     count = torch.zeros(len(chosen), 1, dtype=torch.long, device=DEVICE)
     return World(prediction, Embeddings(table, table[-1]), chosen, embeds, Context(*[count] * 5))

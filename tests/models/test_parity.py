@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import softdlm
-from softdlm.models.denoiser import attention_pattern
+from softdlm.models.attention import attention_pattern
 from tests.conftest import DATA, DEVICE, FAMILIES, IDS, tiny
 
 TOLERANCE = 1e-4

@@ -119,7 +119,8 @@ def _first_pass(prediction: Prediction, rule: FeedbackRule) -> Context:
     context = Context(none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole)
     if isinstance(rule, Stateful):
         start = replace(context, state=rule.init(1, token.shape[1], token.device))
-        context = replace(context, state=rule.update(start.state, prediction.on(whole), start))
+        found = rule.update(start.state, prediction.on(whole), start)
+        context = replace(context, state={name: found[name].to(value.dtype) for name, value in start.state.items()})
     return context.at(whole)
 
 

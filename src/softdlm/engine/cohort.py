@@ -101,9 +101,12 @@ class Cohort:
         if row is not None:
             self._leave(row)
 
-    def fail(self, error: Exception) -> Sequence[Answer]:
-        """A pass that failed leaves its rows in an unknown state: they end, and the slots are dropped."""
+    def fail(self, error: Exception, waiting: bool = False) -> Sequence[Answer]:
+        """What failed leaves the rows in an unknown state: they end, and the slots are dropped."""
         failed, self.answers, self.slots = self.answers, [], None
+        if waiting:
+            failed += [answer for _, answer in self.waiting]
+            self.waiting.clear()
         for answer in failed:
             answer.error = error
         return failed

@@ -147,4 +147,5 @@ def _updated(rule: Any, memory: RuleState, prediction: Prediction, view: PassVie
 
 
 def _merged(before: Tensor, after: Tensor, changed: Bool[Tensor, "B _"]) -> Tensor:
-    return torch.where(changed.view(*changed.shape, *[1] * (after.ndim - 2)), after, before)
+    """A memory keeps the type that `init` gave it."""
+    return torch.where(changed.view(*changed.shape, *[1] * (after.ndim - 2)), after.to(before.dtype), before)

@@ -86,12 +86,12 @@ class Engine:
         late = [answer for answer, moment in self.timed.items() if self.clock() >= moment]
         for answer in late:
             self._end(answer, "deadline")
-        if self.changed:
-            self._let_in()
-        if self.cohorts and not self.turns:
+        over = [*late, *(self._let_in() if self.changed else ())]
+        if self.turns:
+            over += self._pass(self.turns[0])
+            self.turns.rotate(-1)
+        elif self.cohorts and not over:
             raise RuntimeError(f"requests wait and nothing is decoded: {[len(each.waiting) for each in self.cohorts]}")
-        over = [*late, *self._pass(self.turns[0])] if self.turns else late
-        self.turns.rotate(-1)
         for answer in over:
             self.timed.pop(answer, None)
         if over:
@@ -134,18 +134,24 @@ class Engine:
                 "shorten max_new_tokens, or record none"
             )
 
-    def _let_in(self) -> None:
-        """The cohort of the oldest request first. One that must wait for others to end is overtaken by nobody."""
-        self.changed = False
+    def _let_in(self) -> list[Answer]:
+        """Requests into rows, the cohort of the oldest first; returns those that failed.
+
+        A cohort that must wait for others to end is overtaken by nobody.
+        """
+        self.changed, failed = False, []
         queued = [cohort for cohort in self.cohorts if cohort.waiting]
         for cohort in sorted(queued, key=lambda cohort: cohort.waiting[0][0]):
-            if cohort.slots is None and len(self.turns) >= self.most_cohorts:
-                return
-            if not self._make_room(cohort):
-                return
-            cohort.enter()
+            full = cohort.slots is None and len(self.turns) >= self.most_cohorts
+            try:
+                if full or not self._make_room(cohort):
+                    break
+                cohort.enter()
+            except Exception as error:  # of a rule's `init`, or of the device
+                failed += cohort.fail(error, waiting=True)
             if cohort.answers and cohort not in self.turns:
                 self.turns.append(cohort)
+        return failed
 
     def _make_room(self, cohort: Cohort) -> bool:
         """Slots for as many requests of the cohort as fit; False: it has none and waits for memory."""
@@ -155,13 +161,24 @@ class Engine:
             if slots.batch >= wanted and slots.length >= length:
                 return True
             wanted = min(self.batch_size, max(wanted, 2 * slots.batch)) if wanted > slots.batch else slots.batch
-        while wanted and not self._fits(cohort, wanted, length):
-            wanted = wanted // 2
-        if slots is None and wanted:
-            cohort.slots = take_slots(cohort.plan, wanted, length, cohort.engine, most=self.batch_size)
-        elif slots is not None and wanted >= slots.batch:
-            slots.grow(wanted, length)
+        while wanted >= (1 if slots is None else slots.batch) and not self._allocated(cohort, wanted, length):
+            wanted //= 2
+        if cohort.slots is None and not self.turns:
+            raise CapacityError(f"the device has no room for a single row of {length} positions")
         return cohort.slots is not None
+
+    def _allocated(self, cohort: Cohort, rows: int, length: int) -> bool:
+        if not self._fits(cohort, rows, length):
+            return False
+        try:
+            if cohort.slots is None:
+                cohort.slots = take_slots(cohort.plan, rows, length, cohort.engine, most=self.batch_size)
+            else:
+                cohort.slots.grow(rows, length)
+        except torch.cuda.OutOfMemoryError:  # others use the device too
+            torch.cuda.empty_cache()
+            return False
+        return True
 
     def _fits(self, cohort: Cohort, rows: int, length: int) -> bool:
         """Whether the memory allows it, if need be without the slots that are kept for later."""

@@ -78,7 +78,7 @@ class Slots:
     def admit(self, canvas: Canvas, seeds: Sequence[int] = (), requests: Sequence[int] = ()) -> None:
         """New canvases into the next rows, at any time: a cached decode takes them up at its next whole pass."""
         count, plan = len(canvas.ids), self.plan
-        counts = torch.stack([canvas.open.sum(1), (~canvas.real).sum(1)], 1).tolist()
+        counts = torch.stack([canvas.open.sum(1), self.length - canvas.real.sum(1)], 1).tolist()
         canvas = canvas.widen(self.length, next(iter(plan.model.eos_ids), 0)).to(plan.model.device)
         fresh = State.start(plan, canvas, seeds or [0] * count, requests or range(count))
         where = slice(self.used, self.used + count)
@@ -88,7 +88,7 @@ class Slots:
             buffer[where] = 0
         for row, (open, padding) in enumerate(counts, self.used):
             self.rows[row] = RowCensus(open > 0, open=open)
-            self.padded[row] = padding > 0 or self.length > canvas.ids.shape[1]
+            self.padded[row] = padding > 0
         self.used += count
 
     def grow(self, batch: int, length: int) -> None:
@@ -151,7 +151,8 @@ class Slots:
     def read(self) -> None:
         """What the last pass left in the census."""
         before, self.unread = self.rows, 0
-        self.rows = [RowCensus(bool(running), *rest) for running, *rest in self.census.tolist()]
+        used = [RowCensus(bool(running), *rest) for running, *rest in self.census[: self.used].tolist()]
+        self.rows = [*used, *[RowCensus()] * (self.batch - self.used)]
         if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
             raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
 

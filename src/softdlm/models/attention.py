@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -45,3 +46,28 @@ def attend(
     few = query.is_cuda and batch * heads * -(-queries // TILE) < PROCESSORS
     with sdpa_kernel(SPLIT_KV_BACKENDS) if few else nullcontext():
         return sdpa_attention_forward(module, query, key, *rest, **named)
+
+
+def attention_pattern(
+    real: Bool[Tensor, "B L"] | None,
+    positions: Int[Tensor, "B L"],
+    block_length: int | None,
+    queries: Int[Tensor, "B Q"] | None = None,
+) -> Bool[Tensor, "B 1 Q L"] | None:
+    """Attention mask: [b, 0, i, j] is True where query i sees key j. None means full attention.
+
+    `queries` are indices into the keys; None means that every key is a query. Each position sees itself even where all
+    else is hidden, so that padding never leaves a query without keys, which would give NaN.
+    """
+    if real is None and block_length is None:
+        return None
+    keys = torch.arange(positions.shape[1], device=positions.device)
+    places = keys.expand_as(positions) if queries is None else queries
+    seen = torch.ones(*places.shape, len(keys), dtype=torch.bool, device=positions.device)
+    if real is not None:
+        seen &= real[:, None, :]
+    if block_length is not None:
+        block = positions // block_length
+        seen &= block[:, None, :] <= block.gather(1, places)[:, :, None]
+    seen |= keys == places[:, :, None]
+    return seen[:, None]

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softdlm.errors import CheckpointError, UsageError
+from softdlm.models.attention import attention_pattern
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.types import row_positions
 
@@ -288,28 +289,3 @@ class NetworkDenoiser(Denoiser):
     @torch.no_grad()
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         return self.network.lm_head(hidden)
-
-
-def attention_pattern(
-    real: Bool[Tensor, "B L"] | None,
-    positions: Int[Tensor, "B L"],
-    block_length: int | None,
-    queries: Int[Tensor, "B Q"] | None = None,
-) -> Bool[Tensor, "B 1 Q L"] | None:
-    """Attention mask: [b, 0, i, j] is True where query i sees key j. None means full attention.
-
-    `queries` are indices into the keys; None means that every key is a query. Each position sees itself even where all
-    else is hidden, so that padding never leaves a query without keys, which would give NaN.
-    """
-    if real is None and block_length is None:
-        return None
-    keys = torch.arange(positions.shape[1], device=positions.device)
-    places = keys.expand_as(positions) if queries is None else queries
-    seen = torch.ones(*places.shape, len(keys), dtype=torch.bool, device=positions.device)
-    if real is not None:
-        seen &= real[:, None, :]
-    if block_length is not None:
-        block = positions // block_length
-        seen &= block[:, None, :] <= block.gather(1, places)[:, :, None]
-    seen |= keys == places[:, :, None]
-    return seen[:, None]

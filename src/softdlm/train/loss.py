@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from softdlm.models.denoiser import attention_pattern
+from softdlm.models.attention import attention_pattern
 from softdlm.train.batches import Batch
 
 LEAST = 1e-3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 import softdlm
 from softdlm import (
@@ -30,12 +33,16 @@ from softdlm import (
     UsageError,
 )
 from softdlm.cache import Shape, compact
-from softdlm.engine.captured import AHEAD, KEPT_BYTES, Slots, borrowed_slots, rounded
-from softdlm.engine.census import RowCensus, next_reach
+from softdlm.engine.census import RowCensus, next_reach, rounded
+from softdlm.engine.graphs import Graphs
 from softdlm.engine.one_pass import view_pass
 from softdlm.engine.pick_engine import pick_engine
+from softdlm.engine.slot_store import KEPT_BYTES, borrowed_slots
+from softdlm.engine.slots import AHEAD, Slots
+from softdlm.engine.state import Buffers, tensors
 from softdlm.models.toy import harry_potter
-from tests.conftest import plan_of
+from softdlm.types import ids_on
+from tests.conftest import DATA, plan_of
 from tests.strategies import generator
 from tests.test_cache import model_of, with_gaps
 
@@ -73,7 +80,7 @@ def _told(step: Step, row: int) -> tuple[Any, ...]:
 def slots_for(model: Any, canvas: Canvas, **options: Any) -> Slots:
     batch, length = canvas.ids.shape
     slots = Slots(plan_of(model, **options), batch, length)
-    slots.admit(range(batch), canvas)
+    slots.admit(canvas)
     return slots
 
 
@@ -134,14 +141,15 @@ def test_room_is_never_too_small_and_shapes_are_few(cache: Any, feedback: Any) -
     slots = slots_for(model, canvas, commit=TopN(9), feedback=feedback, block_length=16, cache=cache)
     while slots.running:
         shape = slots.shape
+        assert shape is not None
         step = slots.step()
         assert int(step.requested.sum()) <= shape.room <= canvas.ids.numel()
         assert shape.masked
         if cache == "dual" and shape.width is not None:
-            assert shape[:2] == (16, 32)
+            assert shape[:3] == (2, 16, 32)
         if feedback == Mask():
             assert shape.room == 32
-    assert len(slots.passes.met) <= (16 if cache == "prefix" else 9)
+    assert len(slots.graphs.met) <= (16 if cache == "prefix" else 9)
 
 
 def test_room_follows_what_is_open() -> None:
@@ -151,6 +159,7 @@ def test_room_follows_what_is_open() -> None:
         slots = slots_for(model, canvas_of(model, ((200, 300),)), commit=TopN(40), feedback=feedback)
         rooms = []
         while slots.running:
+            assert slots.shape is not None
             rooms.append(slots.shape.room)
             slots.step()
         assert rooms == [128, 64, 64]
@@ -187,11 +196,12 @@ def test_a_pass_asks_the_device_for_nothing(network: str, cache: Any, rows: Any)
         slots = slots_for(model, canvas_of(model, rows), early_finish=True, **options)
         kinds = set()
         while slots.running and len(kinds) < 1 + bool(cache):
+            assert slots.shape is not None
             kinds.add(slots.shape.width is None)
             slots.step()  # what is made once is made here, as before a capture
             if slots.running:
                 with NoQuestions():
-                    slots._pass(slots.shape)
+                    slots.run(slots.shape)
                 slots.rows = [type(row)(bool(a), *rest) for row, (a, *rest) in _census(slots)]
 
 
@@ -215,8 +225,8 @@ def test_what_the_host_foresees_is_what_the_device_counts(
             if not slots.running:
                 break
             if number == 2:  # a row comes in between two readings
-                slots.stop([True, False, False])
-                slots.admit([0], canvas_of(model, RAGGED[:1], seed=1).widen(25, 0))
+                slots.leave(0)
+                slots.admit(canvas_of(model, RAGGED[:1], seed=1))
         certain = "refresh" not in cache and "early_finish" not in cache
         assert not slots.running
         assert max(reads) <= AHEAD
@@ -346,7 +356,7 @@ def test_a_row_that_waits_is_left_alone() -> None:
     slots = slots_for(model, canvas, commit=in_turn, feedback=Slerp(), block_length=4, cache="dual")
     slots.step()
     assert [row.reach for row in slots.rows] == [0, 1]
-    memory = slots.plan.caching.memory
+    memory = slots.buffers.memory
     assert memory is not None
 
     def first_row() -> list[torch.Tensor]:
@@ -387,11 +397,12 @@ def test_a_block_that_renews_has_a_shape_of_its_own() -> None:
     slots = slots_for(model, canvas_of(model, ((8, 100),)), commit=TopN(4), block_length=16, cache="dual", renew=3)
     widths = []
     while slots.running:
+        assert slots.shape is not None
         widths.append(slots.shape.width)
         slots.step()
     whole, pair = [None, 17, 17, 17], [33, 17, 17, 17]
     assert widths == [*whole, *pair, *pair, *whole, *pair, 33, 17, 17]
-    assert len(slots.passes.met) == 3
+    assert len(slots.graphs.met) == 3
 
 
 def test_steps_outlive_the_buffers() -> None:
@@ -424,33 +435,42 @@ def test_captured_the_second_time_a_shape_is_met(monkeypatch: pytest.MonkeyPatch
     expected = list(softdlm.denoise(model, canvas, **options))[-1]
     slots = slots_for(model, canvas, **options)
     captured: list[Shape] = []
-    ran: dict[Shape, Step] = {}
 
     @dataclass
     class Graph:
         shape: Shape
 
-        def replay(self) -> None:
-            slots._pass(self.shape)
+        def replay(self) -> Step:
+            return slots.run(self.shape)
 
-    def capture(shape: Shape) -> Any:
+    def capture(shape: Shape, work: Any, reads: Any) -> Any:
+        assert work == slots.run
         captured.append(shape)
-        return Graph(shape), ran[shape]
+        return Graph(shape)
 
-    def work(shape: Shape) -> Step:
-        assert shape not in ran
-        ran[shape] = slots._pass(shape)
-        return ran[shape]
-
-    slots.passes.capture = True
-    monkeypatch.setattr(slots.passes, "work", work)
-    monkeypatch.setattr(slots.passes, "_captured", capture)
+    slots.graphs.capture = True
+    monkeypatch.setattr(slots.graphs, "_captured", capture)
     while slots.running:
         slots.step()
     assert torch.equal(slots.state.canvas.ids, expected.canvas.ids)
     assert len(captured) == len(set(captured)) == 2
-    assert set(ran) == set(captured)
+    assert set(slots.graphs.met) == set(captured)
     assert int(slots.state.clock.passes[0]) + 1 == expected.index
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_graph_that_was_not_used_for_longest_goes(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softdlm.engine.graphs.MOST_GRAPHS", most)
+    graphs, captured = Graphs(False), []
+    graphs.capture = True
+    shapes = [Shape(1, width, 64, False, 0) for width in (1, 2, 3)]
+    replayed = type("Graph", (), {"replay": lambda self: None})
+    monkeypatch.setattr(graphs, "_captured", lambda shape, work, reads: captured.append(shape.width) or replayed())
+    for number in (0, 1, 2, 0, 1, 0, 2, 0, 1):
+        graphs.run(shapes[number], lambda shape: None, list)  # type: ignore[arg-type, return-value]
+        assert len(graphs.captured) <= most
+    assert captured == ([1, 2, 1, 3, 1, 2] if most == 1 else [1, 2, 3, 2])
 
 
 def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +479,7 @@ def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(model, commit=TopN(2))
     with borrowed_slots(plan, 1, 16, "static") as first:
         assert not model.slot_cache
-        first.admit([0], canvas_of(model, ((5, 16),)))
+        first.admit(canvas_of(model, ((5, 16),)))
         first.step()
     assert not first.running
     with borrowed_slots(plan_of(model, commit=TopN(2)), 1, 16, "static") as second:
@@ -469,12 +489,12 @@ def test_slots_are_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for other in (plan_of(model, commit=TopN(3)), plan_of(model, commit=TopN(2), early_finish=True)):
         with borrowed_slots(other, 1, 16, "static") as third:
             assert third is not first
-    assert len(model.slot_cache) == 3
-    assert sum(slots.bytes for slots in model.slot_cache.values()) < KEPT_BYTES
-    monkeypatch.setattr("softdlm.engine.captured.KEPT_BYTES", 1)
+    assert len(model.slot_cache) == 4
+    assert sum(slots.bytes for _, slots in model.slot_cache) < KEPT_BYTES
+    monkeypatch.setattr("softdlm.engine.slot_store.KEPT_BYTES", 1)
     with borrowed_slots(plan, 2, 16, "static") as last:
         pass
-    assert list(model.slot_cache.values()) == [last]
+    assert [slots for _, slots in model.slot_cache] == [last]
     with pytest.raises(ZeroDivisionError), borrowed_slots(plan, 2, 16, "static"):
         raise ZeroDivisionError
     assert not model.slot_cache
@@ -487,10 +507,10 @@ def test_closing_a_decode_early_gives_its_slots_back() -> None:
     next(steps)
     assert not model.slot_cache
     steps.close()  # type: ignore[attr-defined]
-    (slots,) = model.slot_cache.values()
+    ((_, slots),) = model.slot_cache
     assert not slots.running
     steps = list(softdlm.denoise(model, canvas_of(model, ((5, 16),)), commit=TopN(2), engine="static"))
-    assert list(model.slot_cache.values()) == [slots]
+    assert [each for _, each in model.slot_cache] == [slots]
     assert len(steps) == 6
 
 
@@ -506,19 +526,176 @@ class Unhashable(TopN):
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_what_cannot_be_looked_up_is_not_kept() -> None:
+def test_rules_without_a_hash_are_found_again() -> None:
     model = model_of("llada")
     model.slot_cache.clear()
-    steps = list(softdlm.denoise(model, canvas_of(model, ((5, 9),)), commit=Unhashable(2), engine="static"))
-    assert len(steps) == 2
+    for _ in range(2):
+        steps = list(softdlm.denoise(model, canvas_of(model, ((5, 9),)), commit=Unhashable(2), engine="static"))
+        assert len(steps) == 2
+        assert len(model.slot_cache) == 1
+
+
+def test_exact_shapes_leave_nothing_behind() -> None:
+    model = model_of("llada")
+    model.slot_cache.clear()
+    list(softdlm.denoise(model, canvas_of(model, ((5, 9),))))
     assert not model.slot_cache
+
+
+class Reads(TorchDispatchMode):
+    """The storages that an operation reads although nothing inside this mode made them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Any] = []
+        self.read: dict[int, str] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        own = {each.data_ptr() for each in self.made}
+        for tensor in tree_iter((args, kwargs)):
+            number = func.overloadpacket.__name__ == "lift_fresh" and tensor.ndim == 0  # becomes part of the graph
+            if isinstance(tensor, torch.Tensor) and not number and tensor.untyped_storage().data_ptr() not in own:
+                self.read.setdefault(tensor.untyped_storage().data_ptr(), str(func))
+        result = func(*args, **(kwargs or {}))
+        self.made += [
+            each.untyped_storage()
+            for each in tree_iter(result)
+            if isinstance(each, torch.Tensor) and each.untyped_storage().data_ptr() not in self.read
+        ]
+        return result
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("network", ["llada", "dream", "llada2 full"])
+@pytest.mark.parametrize("cache", [None, "dual"])
+def test_a_graph_keeps_alive_everything_that_a_pass_reads(network: str, cache: Any) -> None:
+    """A graph holds addresses. Whatever a pass reads of what existed before it must be among the tensors that are kept
+    with the graph; token ids that are made once per process live for ever.
+    """
+    model = model_of(network, torch.float32)
+    options: Any = {"commit": EntropyBound(0.5), "block_length": 5, "cache": cache, "eos": "last", "temperature": 0.7}
+    slots = slots_for(model, canvas_of(model, RAGGED), feedback=Additive(), early_finish=True, **options)
+    for _ in range(2):
+        slots.step()
+    kept = {tensor.untyped_storage().data_ptr() for tensor in slots.reads()}
+    always = {ids_on(model.device, ids).untyped_storage().data_ptr() for ids in ids_of(model)}
+    with Reads() as reads:
+        slots.run(slots.shape)
+    assert {name for place, name in reads.read.items() if place not in kept | always} == set()
+    assert len(reads.read) > 10
+
+
+def ids_of(model: Any) -> list[tuple[int, ...]]:
+    return [model.eos_ids, (model.mask_id,)]
+
+
+def test_a_captured_pass_outlives_the_parameters_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that are replaced after a capture stay in memory while the graph lives; and slots whose model's weights
+    have moved are not used again.
+    """
+    model: Any = softdlm.load(DATA / "llada", dtype="float64", device="cpu")
+    canvas, options = canvas_of(model, ((8, 20),)), {"commit": TopN(2), "engine": "static"}
+    list(softdlm.denoise(model, canvas, **options))
+    ((_, slots),) = model.slot_cache
+    weight = model.network.model.layers[0].self_attn.q_proj.weight
+    storage = weakref.ref(weight.data.untyped_storage())
+    slots.plan = plan_of(model, commit=TopN(2))
+    kept = tuple(tensor.detach() for tensor in slots.reads())
+    slots.plan = None  # type: ignore[assignment]
+    before = weight.data_ptr()
+    weight.data = weight.data.clone()
+    assert weight.data_ptr() != before
+    assert before in {tensor.data_ptr() for tensor in kept}
+    del kept, storage
+    list(softdlm.denoise(model, canvas, **options))
+    ((_, again),) = model.slot_cache
+    assert again is not slots
+    model.settle_weights()
+    first = model.weight_addresses()
+    model.settle_weights()
+    model.compiled(backend="eager")
+    assert model.weight_addresses() == first, "compiling moves nothing that was settled before"
+
+
+def test_slots_are_freed_with_the_model() -> None:
+    """At once, by reference counts alone: what is kept must not refer back to the model."""
+    model = softdlm.load(DATA / "llada", dtype="float64", device="cpu")
+    list(softdlm.denoise(model, canvas_of(model, ((8, 20),)), engine="static", block_length=4, cache="dual"))
+    softdlm.generate(model, [[5, 6], [7, 8, 9]], max_new_tokens=6, engine="static")
+    assert len(model.slot_cache) >= 2
+    gone = [weakref.ref(model.embedding), *(weakref.ref(slots) for _, slots in model.slot_cache)]
+    gc.collect()
+    gc.disable()
+    try:
+        del model
+        assert [each() for each in gone[1:]] == [None] * (len(gone) - 1)
+        assert gone[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_rows_that_leave_make_the_pass_smaller() -> None:
+    model = model_of("llada")
+    rows = ((8, 20), (5, 20), (6, 20), (7, 20), (4, 20))
+    slots = slots_for(model, canvas_of(model, rows), commit=TopN(1))
+    seen = []
+    for row in (1, 0, 2, 0):
+        assert slots.shape is not None
+        seen.append(slots.shape.rows)
+        slots.step()
+        slots.leave(row)
+    assert seen == [5, 4, 4, 2]
+    assert slots.used == 1
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("options", [{}, {"cache": "dual", "block_length": 4}, {"temperature": 0.8}], ids=str)
+def test_rows_may_move_and_buffers_may_grow(exact: bool, options: Any) -> None:
+    """Whatever row a request is in, and however large the buffers become meanwhile, its tokens are the same."""
+    model = model_of("dream")
+    rows = ((8, 20), (5, 18), (6, 21))
+    plan = plan_of(model, commit=TopN(2), feedback=Slerp(), **options)
+    canvases = [canvas_of(model, (each,)) for each in rows]
+    alone = []
+    for number, canvas in enumerate(canvases):
+        slots = Slots(plan, 1, 21, exact=exact)
+        slots.admit(canvas, [5], [number])
+        while slots.running:
+            slots.step()
+        alone.append(slots.state.canvas.ids[0].tolist())
+    slots = Slots(plan, 2, 20, exact=exact)
+    for number in (0, 1):
+        slots.admit(canvases[number], [5], [number])
+    slots.step()
+    slots.grow(3, 21)
+    slots.admit(canvases[2], [5], [2])
+    slots.step()
+    slots.leave(0)
+    assert slots.used == 2
+    while slots.running:
+        slots.step()
+    assert slots.state.canvas.ids[0, :21].tolist() == alone[2]
+    assert slots.state.canvas.ids[1, :18].tolist() == alone[1][:18]
+
+
+def test_buffers_are_mapped_whole() -> None:
+    """Every tensor of a State stands in `tensors`: one that is left out would not be admitted, moved or kept."""
+    plan = plan_of(model_of("llada"), block_length=4, cache="dual")
+    buffers = Buffers.empty(plan, 3, 12)
+    state = buffers.state
+    listed = {id(tensor) for tensor in tensors(buffers)}
+    every = [*vars(state.canvas).values(), *vars(state.clock).values(), state.embeds, state.running, state.idle]
+    every += [state.broken, state.seeds, state.requests, *vars(buffers.history).values(), buffers.census]
+    assert buffers.memory is not None
+    assert {id(tensor) for tensor in (*every, *buffers.memory.tensors)} == listed
+    assert all(len(tensor) == 2 for tensor in tensors(buffers.first(2)))
+    assert buffers.first(3) is buffers
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("network", "options", "words"),
     [
-        ("llada", {"temperature": 0.5}, "temperature 0.5 draws numbers on the host"),
         ("llada2", {"cache": "dual", "block_length": 4}, "cache 'dual' under block-causal attention"),
         ("toy", {}, "Harry Potter or Star Wars may synchronise with the device"),
     ],
@@ -540,6 +717,7 @@ def test_auto_is_static_on_a_gpu_where_it_is_known_to_fit(monkeypatch: pytest.Mo
         return open
 
     known: list[tuple[str, Any]] = [
+        ("llada", {"temperature": 1.0}),
         ("llada", {}),
         ("dream", {"block_length": 4, "cache": "dual"}),
         ("llada", {"commit": LeadIn(Threshold(0.3)), "feedback": Additive()}),
@@ -547,7 +725,6 @@ def test_auto_is_static_on_a_gpu_where_it_is_known_to_fit(monkeypatch: pytest.Mo
     unknown: list[tuple[str, Any]] = [
         ("llada2 full", {}),  # not of bfloat16
         ("llada2", {"block_length": 4}),
-        ("llada", {"temperature": 1.0}),
         ("llada", {"commit": mine}),
         ("llada", {"commit": LeadIn(mine)}),
     ]
