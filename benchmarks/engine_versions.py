@@ -1,0 +1,118 @@
+"""Two versions of the source side by side: `generate` with every engine, in turns, on one GPU.
+
+    python benchmarks/engine_versions.py old/src src --rounds 2 [--out versions.json]
+
+Each round starts a process per version, one after the other; a process decodes every cell a few times. What is
+compared is the best time of each version, beside the spread of its rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CELLS: list[dict[str, Any]] = [
+    {"engine": engine, "cache": cache, "batch": batch, "new": new, "repeat": repeat}
+    for engine in ("dynamic", "static", "compiled")
+    for cache, batch, new, repeat in ((None, 1, 128, 4), ("dual", 1, 128, 8), (None, 16, 32, 2), ("dual", 16, 64, 3))
+]
+LENGTH = 1536
+
+
+def child(shape: str) -> None:
+    """Prints one line per cell: seconds of each decode after two to warm up, and a digest of the tokens."""
+    import hashlib
+
+    import torch
+
+    import softdlm
+    from softdlm.bench.shapes import SHAPES, build_model
+    from softdlm.bench.workload import prompts
+
+    model = build_model(SHAPES[shape], torch.device("cuda"), torch.bfloat16)
+    for cell in CELLS:
+        block = {"block_length": 32, "cache": cell["cache"]} if cell["cache"] else {}
+        texts = prompts(model, cell["batch"], LENGTH - cell["new"])
+        times = []
+        for _ in range(2 + cell["repeat"]):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            answers = softdlm.generate(
+                model,
+                texts,
+                engine=cell["engine"],
+                batch_size=cell["batch"],
+                max_new_tokens=cell["new"],
+                commit=softdlm.TopN(4),
+                feedback=softdlm.Slerp(k=3, lam=0.3),
+                **block,
+            )
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+        model.slot_cache.clear()
+        digest = hashlib.sha256(json.dumps([answer.canvas_ids for answer in answers]).encode()).hexdigest()[:12]
+        print(json.dumps({**cell, "seconds": times[2:], "first": times[0], "tokens": digest}), flush=True)
+
+
+def run(source: str, shape: str) -> list[dict[str, Any]]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(source).resolve()), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", "--shape", shape], env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        print(done.stderr[-3000:], flush=True)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sources", nargs="*", help="two folders that hold a `softdlm` package")
+    parser.add_argument("--shape", default="llada-8b")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.shape)
+        return
+    found: dict[str, list[list[dict[str, Any]]]] = {source: [] for source in options.sources}
+    for number in range(options.rounds):
+        for source in options.sources if number % 2 == 0 else reversed(options.sources):
+            began = time.perf_counter()
+            found[source].append(run(source, options.shape))
+            print(f"round {number + 1} {source}: {time.perf_counter() - began:.0f} s", flush=True)
+            report(found, options)
+
+
+def report(found: dict[str, list[list[dict[str, Any]]]], options: argparse.Namespace) -> None:
+    rows = []
+    for index, cell in enumerate(CELLS):
+        row: dict[str, Any] = {name: cell[name] for name in ("engine", "cache", "batch", "new")}
+        for source, rounds in found.items():
+            seen = [each[index] for each in rounds if len(each) > index]
+            times = [second for each in seen for second in each["seconds"]]
+            if times:
+                row[source] = {
+                    "best s": round(min(times), 4),
+                    "best of each round": [round(min(each["seconds"]), 4) for each in seen],
+                    "tokens/s": round(cell["batch"] * cell["new"] / min(times), 1),
+                    "tokens": sorted({each["tokens"] for each in seen}),
+                }
+        old, new = (row.get(source) for source in options.sources)
+        if old and new:
+            row["new time / old time"] = round(new["best s"] / old["best s"], 4)
+            row["same tokens"] = old["tokens"] == new["tokens"]
+            print(json.dumps(row), flush=True)
+        rows.append(row)
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
