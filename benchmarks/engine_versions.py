@@ -20,7 +20,7 @@ from typing import Any
 CELLS: list[dict[str, Any]] = [
     {"engine": engine, "cache": cache, "batch": batch, "new": new, "repeat": repeat}
     for engine in ("dynamic", "static", "compiled")
-    for cache, batch, new, repeat in ((None, 1, 128, 4), ("dual", 1, 128, 8), (None, 16, 32, 2), ("dual", 16, 64, 3))
+    for cache, batch, new, repeat in ((None, 1, 128, 4), ("dual", 1, 128, 8), (None, 16, 16, 2), ("dual", 16, 64, 4))
 ]
 LENGTH = 1536
 

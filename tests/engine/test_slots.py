@@ -740,3 +740,44 @@ def test_auto_is_static_on_a_gpu_where_it_is_known_to_fit(monkeypatch: pytest.Mo
 def test_compiled_needs_layers() -> None:
     with pytest.raises(UsageError, match="Harry Potter or Star Wars has no layers to compile"):
         harry_potter().compiled()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_soft_tokens_follow_the_passes_of_their_own_row(exact: bool) -> None:
+    """The second row comes in two passes after the first."""
+    model = model_of("llada")
+    plan = plan_of(model, commit=TopN(1), feedback=Additive(0.1, 0.1, 0.9))
+    first, second = (canvas_of(model, ((8, 20),), seed) for seed in (0, 1))
+    alone, slots = Slots(plan, 1, 20, exact=exact), Slots(plan, 2, 20, exact=exact)
+    slots.admit(first)
+    for _ in range(2):
+        slots.step()
+    slots.admit(second)
+    alone.admit(second)
+    for _ in range(3):
+        slots.step()
+        alone.step()
+    torch.testing.assert_close(slots.state.embeds[1], alone.state.embeds[0])
+
+
+def test_slots_that_grow_longer_are_padded_and_captured_anew() -> None:
+    """Captured passes have the addresses of the buffers in them."""
+    model = model_of("llada")
+    slots = slots_for(model, canvas_of(model, ((8, 20),)), commit=TopN(1))
+    slots.step()
+    assert slots.shape is not None
+    assert not slots.shape.masked
+    assert slots.graphs.met
+    slots.grow(1, 30)
+    assert slots.shape.masked
+    assert not slots.graphs.met
+
+
+def test_a_row_that_left_is_not_counted() -> None:
+    """What its last pass counted stays in the buffer: passes over fewer rows do not overwrite it."""
+    model = model_of("llada")
+    slots = slots_for(model, canvas_of(model, ((8, 20), (5, 20), (6, 20))), commit=TopN(1))
+    slots.step(read=True)
+    slots.leave(0)
+    slots.step(read=True)
+    assert [row.running for row in slots.rows] == [True, True, False]

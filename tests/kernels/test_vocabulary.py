@@ -135,6 +135,20 @@ def test_entropy_under_a_sure_mask_is_not_negative(make: Make) -> None:
 
 
 @either
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's numpy, about the very thing
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_where_all_logits_are_broken_ids_still_exist(make: Make, broken: float) -> None:
+    """Such a row fails, but only after its soft tokens were read by id: an id outside the table would crash a GPU."""
+    logits = torch.full((2, 100), broken, device=DEVICE)
+    logits[1] = torch.arange(100.0)
+    ours = make(16, 2)(logits, Special.of(7, (3,), (), logits.device), 3)
+    assert not ours.entropy[0].isfinite()
+    assert ours.entropy[1].isfinite()
+    for ids in (ours.token, ours.topk_ids):
+        assert ((ids >= 0) & (ids < 100)).all()
+
+
+@either
 @few
 @given(seed=st.integers(0, 2**31), place=st.integers(0, 99))
 def test_a_broken_logit_is_not_hidden(make: Make, seed: int, place: int) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from softdlm.decoding import Decoding
 from softdlm.models.denoiser import Denoiser
 from softdlm.trace import Candidates, RowRecord, Trace, candidates_of
-from softdlm.types import Canvas, Step
+from softdlm.types import Step
 
 OnText = Callable[[int, str], None]
 """Called with a request's number and the next piece of its text; what was sent never changes."""
@@ -68,11 +68,6 @@ class Answer:
         return total if block is None else -(-total // block) * block
 
     @property
-    def canvas(self) -> Canvas:
-        """Before the first pass."""
-        return Canvas.pack([self.prompt_ids], [self.length], self.model.mask_id, 0)
-
-    @property
     def speaks(self) -> bool:
         """Whether the text matters while it grows."""
         return bool(self.decoding.stop or self.on_text)
@@ -124,7 +119,7 @@ class Answer:
 
     def end_unseen(self, ended: FinishReason) -> None:
         """Over before its first pass."""
-        ids = self.canvas.ids[0].tolist()
+        ids = [*self.prompt_ids, *[self.model.mask_id] * (self.length - len(self.prompt_ids))]
         self.finish(RowRecord(ids, [0] * len(ids), [0.0] * len(ids), 0), ended)
 
     def _send(self, text: str) -> None:

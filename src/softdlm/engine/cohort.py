@@ -12,7 +12,13 @@ from softdlm.engine.census import rounded
 from softdlm.engine.pick_engine import EngineKind
 from softdlm.engine.plan import Plan
 from softdlm.engine.slots import Slots
-from softdlm.types import Step
+from softdlm.types import Canvas, Step
+
+
+def canvas_of(answers: Sequence[Answer]) -> Canvas:
+    """The answers' canvases before their first pass, one row each."""
+    texts, lengths = [answer.prompt_ids for answer in answers], [answer.length for answer in answers]
+    return Canvas.pack(texts, lengths, answers[0].model.mask_id, 0)
 
 
 @dataclass(eq=False)
@@ -53,11 +59,14 @@ class Cohort:
 
     def enter(self) -> None:
         """Requests into free rows, the oldest first, while they fit."""
-        slots = self.slots
-        while slots and self.waiting and slots.used < slots.batch and self.waiting[0][1].length <= slots.length:
-            _, answer = self.waiting.popleft()
-            slots.admit(answer.canvas, [answer.decoding.seed or 0], [answer.request])
-            self.answers.append(answer)
+        assert self.slots is not None
+        free, entering = self.slots.batch - self.slots.used, []
+        while self.waiting and len(entering) < free and self.waiting[0][1].length <= self.slots.length:
+            entering.append(self.waiting.popleft()[1])
+        if entering:
+            self.answers += entering
+            seeds, numbers = [each.decoding.seed or 0 for each in entering], [each.request for each in entering]
+            self.slots.admit(canvas_of(entering), seeds, numbers)
 
     def step(self) -> Step:
         """One pass; its Step lies in buffers that the next pass overwrites."""

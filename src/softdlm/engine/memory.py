@@ -39,8 +39,7 @@ class Need(NamedTuple):
 
 def need(plan: Plan, rows: int, length: int) -> Need:
     """What rows of this length take."""
-    stored = plan.caching.memory(plan.model, 1, 1)
-    keys_values = 0 if stored is None else length * sum(tensor.nbytes for tensor in stored.tensors)
+    keys_values = 0 if plan.caching.policy is None else length * plan.model.position_bytes()
     return Need(rows * row_bytes(plan, length), rows * keys_values, pass_bytes(plan, rows, length))
 
 

@@ -49,7 +49,8 @@ class Plan:
         blocks = Blocks.of(model, decoding.block_length)
         assert not isinstance(decoding.cache, str)
         caching = Caching.of(blocks, decoding.cache)
-        caching.memory(model, 0, 0)  # refuses a model without a KV cache
+        if caching.policy is not None:
+            model.position_bytes()  # refuses a model without a KV cache
         finish, ends = decoding.early_finish or False, ids_on(model.device, model.eos_ids)
         return Plan(model, commit, feedback, blocks, caching, sampling, finish, ends)
 

@@ -207,13 +207,14 @@ def _finish(
 
     left = ordinary | is_candidate
     top, token = _first(x, id, left)
+    token = tl.where((top == -float("inf")) | (token >= _NO_ID), 0, token)  # an id also where all logits are NaN
     deferred = tl.max(tl.where(is_candidate & (id == token), 1, 0), 0)
-    tl.store(token_out + row, tl.where(top == -float("inf"), 0, token))
+    tl.store(token_out + row, token)
     tl.store(log_confidence_out + row, tl.where(deferred != 0, -float("inf"), -log_total))
     for place in range(K):
         top, found = _first(x, id, left)
         left = left & ((id != found) | (x != top))
-        tl.store(topk_ids + row * K + place, tl.where(top == -float("inf"), token, found))
+        tl.store(topk_ids + row * K + place, tl.where((top == -float("inf")) | (found >= _NO_ID), token, found))
         tl.store(topk_probs + row * K + place, tl.exp(top - normaliser))
 
 

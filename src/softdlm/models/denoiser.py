@@ -125,6 +125,10 @@ class Denoiser:
         """Empty key and value tensors for a batch. Only models that can use a KV cache (cache.py) define this."""
         raise UsageError(f"{self.source.name} has no KV cache: leave cache out")
 
+    def position_bytes(self) -> int:
+        """Bytes of the keys and values of one position."""
+        return sum(tensor.nbytes for tensor in self.memory(1, 1).tensors)
+
     def hidden_in(
         self,
         window: Window,
@@ -216,10 +220,19 @@ class NetworkDenoiser(Denoiser):
         return self._states(embeds, attention_pattern(attention_mask, position_ids, block_length), position_ids)
 
     def memory(self, batch: int, length: int) -> KVMemory:
+        heads, width = self._heads
+        return KVMemory.empty(self.embedding, self.network.config.num_hidden_layers, (batch, heads, length, width))
+
+    def position_bytes(self) -> int:
+        heads, width = self._heads
+        return 2 * self.network.config.num_hidden_layers * heads * width * self.dtype.itemsize
+
+    @property
+    def _heads(self) -> tuple[int, int]:
+        """Heads of keys and values, and the width of one."""
         config = self.network.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (batch, config.num_key_value_heads, length, width)
-        return KVMemory.empty(self.embedding, config.num_hidden_layers, shape)
+        return config.num_key_value_heads, width
 
     @torch.no_grad()
     def hidden_in(
