@@ -25,7 +25,12 @@ CELLS: list[dict[str, Any]] = [
 LENGTH = 1536
 
 
-def child(shape: str) -> None:
+def chosen(only: str) -> list[dict[str, Any]]:
+    """The cells of one engine and cache, `dynamic:dual`; all of them without."""
+    return [cell for cell in CELLS if only in ("", f"{cell['engine']}:{cell['cache'] or 'none'}")]
+
+
+def child(shape: str, only: str) -> None:
     """Prints one line per cell: seconds of each decode after two to warm up, and a digest of the tokens."""
     import hashlib
 
@@ -36,7 +41,7 @@ def child(shape: str) -> None:
     from softdlm.bench.workload import prompts
 
     model = build_model(SHAPES[shape], torch.device("cuda"), torch.bfloat16)
-    for cell in CELLS:
+    for cell in chosen(only):
         block = {"block_length": 32, "cache": cell["cache"]} if cell["cache"] else {}
         texts = prompts(model, cell["batch"], LENGTH - cell["new"])
         times = []
@@ -60,10 +65,13 @@ def child(shape: str) -> None:
         print(json.dumps({**cell, "seconds": times[2:], "first": times[0], "tokens": digest}), flush=True)
 
 
-def run(source: str, shape: str) -> list[dict[str, Any]]:
+def run(source: str, shape: str, only: str) -> list[dict[str, Any]]:
     environment = {**os.environ, "PYTHONPATH": str(Path(source).resolve()), "PYTHONUNBUFFERED": "1"}
     done = subprocess.run(
-        [sys.executable, __file__, "--child", "--shape", shape], env=environment, capture_output=True, text=True
+        [sys.executable, __file__, "--child", "--shape", shape, "--only", only],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         print(done.stderr[-3000:], flush=True)
@@ -75,24 +83,25 @@ def main() -> None:
     parser.add_argument("sources", nargs="*", help="two folders that hold a `softdlm` package")
     parser.add_argument("--shape", default="llada-8b")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", default="", help="one engine and cache, such as dynamic:dual or static:none")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.shape)
+        child(options.shape, options.only)
         return
     found: dict[str, list[list[dict[str, Any]]]] = {source: [] for source in options.sources}
     for number in range(options.rounds):
         for source in options.sources if number % 2 == 0 else reversed(options.sources):
             began = time.perf_counter()
-            found[source].append(run(source, options.shape))
+            found[source].append(run(source, options.shape, options.only))
             print(f"round {number + 1} {source}: {time.perf_counter() - began:.0f} s", flush=True)
             report(found, options)
 
 
 def report(found: dict[str, list[list[dict[str, Any]]]], options: argparse.Namespace) -> None:
     rows = []
-    for index, cell in enumerate(CELLS):
+    for index, cell in enumerate(chosen(options.only)):
         row: dict[str, Any] = {name: cell[name] for name in ("engine", "cache", "batch", "new")}
         for source, rounds in found.items():
             seen = [each[index] for each in rounds if len(each) > index]

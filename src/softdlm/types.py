@@ -122,18 +122,22 @@ class Prediction:
         """The prediction at the chosen positions, flattened; of a flat one also by number."""
         return Prediction(**{name: value[where] for name, value in self._values().items()})
 
-    def lay(self, places: Int[Tensor, "N"], like: Bool[Tensor, "B L"]) -> Prediction:
-        """A flat prediction on a canvas: value n goes to the flat position places[n]; `only` clears the others."""
+    def lay(self, places: Int[Tensor, "N"], like: Bool[Tensor, "B L"], fill: bool = True) -> Prediction:
+        """A flat prediction on a canvas: value n goes to the flat position places[n].
+
+        Nothing is predicted at the others; without `fill` they hold anything, and `only` is to follow.
+        """
 
         def spread(value: Tensor) -> Tensor:
-            full = value.new_empty((like.numel(), *value.shape[1:])).index_copy_(0, places, value)
-            return full.unflatten(0, like.shape)
+            size = (like.numel(), *value.shape[1:])
+            full = value.new_full(size, _empty(value)) if fill else value.new_empty(size)
+            return full.index_copy_(0, places, value).unflatten(0, like.shape)
 
         return Prediction(**{name: spread(value) for name, value in self._values().items()})
 
     def on(self, where: Bool[Tensor, "B L"]) -> Prediction:
         """A flat prediction of the chosen positions, laid onto their canvas; the inverse of `at`."""
-        return self.lay(where.flatten().nonzero().flatten(), where).only(where)
+        return self.lay(where.flatten().nonzero().flatten(), where)
 
     def only(self, where: Bool[Tensor, "B L"]) -> Prediction:
         """Nothing predicted elsewhere."""

@@ -48,10 +48,19 @@ def begin(plan: Plan, state: State, size: tuple[int | None, int] | None) -> tupl
 
 
 def end(
-    plan: Plan, state: State, history: History, census: Int[Tensor, "B C"], view: PassView, prediction: Prediction
+    plan: Plan,
+    state: State,
+    history: History,
+    census: Int[Tensor, "B C"],
+    view: PassView,
+    prediction: Prediction,
+    exact: bool,
 ) -> Step:
-    """What comes after the network, except for the soft tokens; it is written to the buffers."""
-    after, step = settle(plan, state, view, prediction.only(view.requested))
+    """What comes after the network, except for the soft tokens; it is written to the buffers.
+
+    The room of a pass that is not exact is filled with positions that nobody requested.
+    """
+    after, step = settle(plan, state, view, prediction if exact else prediction.only(view.requested))
     history.note(step)
     for buffer, value in zip(tensors(state), tensors(after), strict=True):
         if buffer is not value:
@@ -81,7 +90,9 @@ def run_pass(
         view.scope.attention,
         buffers.memory,
     )
-    step = end(plan, state, buffers.history, buffers.census, view, flat.lay(places, view.requested))
+    exact = shape is None
+    laid = flat.lay(places, view.requested, fill=exact)
+    step = end(plan, state, buffers.history, buffers.census, view, laid, exact)
     feed_on(plan, state, step, flat, places)
     return step
 
