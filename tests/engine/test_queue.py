@@ -568,3 +568,20 @@ def test_layers_are_compiled_once_for_all_of_them() -> None:
     layers, of_layers, around, shapes = map(int, done.stdout.split())
     assert (layers, of_layers, around) == (3, 2, 3)
     assert shapes > 3
+
+
+@pytest.mark.parametrize("engine", ["dynamic", "static"])
+def test_a_trace_is_what_each_pass_committed(engine: Any) -> None:
+    """By the Steps, which are read pass by pass, while a trace is read once at the end."""
+    steps: list[tuple[Any, Any]] = []
+    how: Any = {"commit": Threshold(0.4), "feedback": Slerp(), "block_length": 4, "early_finish": False}
+    watch: Any = {"engine": engine, "record_candidates": True, "on_step": lambda *seen: steps.append(seen)}
+    model, prompts = tiny("llada", torch.float64), prompts_of([3, 7], 1)
+    for number, made in enumerate(softdlm.generate(model, prompts, max_new_tokens=12, **how, **watch)):
+        own = [(step, names.index(number)) for step, names in steps if number in names]
+        for noted, (step, row) in zip(made.trace.passes, own, strict=True):
+            committed, left = step.committed[row], step.canvas.open[row]
+            assert noted.positions == committed.nonzero().flatten().tolist()
+            assert noted.tokens == step.canvas.ids[row][committed].tolist()
+            assert noted.confidence == pytest.approx(step.prediction.confidence[row][committed].tolist(), abs=1e-6)
+            assert noted.open == left.nonzero().flatten().tolist()
