@@ -104,3 +104,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
     files = [target.partition("#")[0] for target in targets if not target.startswith(("http", "#", "mailto:"))]
     assert [file for file in files if not (page.parent / file).exists()] == []
+
+
+def test_the_queue_runs_as_the_docs_show() -> None:
+    (code,) = [each for each in blocks("python", (ROOT / "docs" / "engines.md").read_text()) if "Engine" in each]
+    start = "import softdlm\nmodel = softdlm.load('builtin')\n"
+    done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("#### 42") == 2
