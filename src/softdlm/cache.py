@@ -15,7 +15,7 @@ predicted it. So with `refresh=1` a decode is what it is without a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -147,6 +147,14 @@ class Scope:
         return Window(rows, keys, queries, keys[queries], computed.gather(1, queries))
 
 
+def takes_part(wanted: Any, reach: int) -> Any:
+    """Whether a row takes part in a pass over `reach` blocks (0: everything) when its own wants `wanted`.
+
+    One question for the device, which asks it of a tensor, and for the host, which asks it of a number.
+    """
+    return (wanted > 0) & (wanted <= reach) if reach else wanted == 0
+
+
 def compact(wanted: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
     """The numbers of the wanted places in order, then those of the others.
 
@@ -200,11 +208,6 @@ class Caching:
             return torch.zeros_like(clock.passes)
         blocks = 1 + (clock.block_start != clock.last_start).long()
         return blocks.masked_fill(self._refreshed(clock), 0)
-
-    def due(self, clock: Clock, reach: int) -> Bool[Tensor, "B 1"]:
-        """Rows that take part in a pass over so many blocks; in one over everything those alone that want it."""
-        wanted = self.reach(clock)
-        return (wanted > 0) & (wanted <= reach) if reach else wanted == 0
 
     def _refreshed(self, clock: Clock) -> Bool[Tensor, "B 1"]:
         again = torch.zeros_like(clock.passes, dtype=torch.bool)

@@ -193,19 +193,21 @@ arrivals = st.builds(
 @settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
 @given(
     st.lists(arrivals, min_size=3, max_size=7),
-    st.sampled_from(["dynamic", "dynamic", "static"]),
+    st.sampled_from([("dynamic", torch.float64), ("dynamic", torch.float32), ("static", torch.float64)]),
     st.integers(1, 3),
     st.integers(1, 3),
     st.sampled_from([None, 60_000]),
 )
 def test_every_request_gets_what_it_gets_alone(
-    asked: list[Arrival], engine: Any, rows: int, cohorts: int, limit: int | None
+    asked: list[Arrival], how: tuple[Any, torch.dtype], rows: int, cohorts: int, limit: int | None
 ) -> None:
-    """The queue law: any interleaving of submissions, cancellations, deadlines and Decodings, in float64.
+    """The queue law: any interleaving of submissions, cancellations, deadlines and Decodings.
 
-    A request that ends early has the first passes of those that it has alone.
+    Exact in float64; with exact shapes on a CPU to the bit, so in float32 too. A request that ends early has the first
+    passes of those that it has alone.
     """
-    model, clock = tiny("llada", torch.float64), Ticks()
+    engine, dtype = how
+    model, clock = tiny("llada", dtype), Ticks()
     prompts = prompts_of([each.length for each in asked], 2)
     answers = [
         request(model, prompt, number, each.new, seed=each.seed, seconds=each.seconds, **MIX[each.method])
@@ -585,3 +587,24 @@ def test_a_trace_is_what_each_pass_committed(engine: Any) -> None:
             assert noted.tokens == step.canvas.ids[row][committed].tolist()
             assert noted.confidence == pytest.approx(step.prediction.confidence[row][committed].tolist(), abs=1e-6)
             assert noted.open == left.nonzero().flatten().tolist()
+
+
+def test_a_request_can_end_between_two_readings() -> None:
+    """Where the host foresees what passes do, it reads the device only when somebody asks."""
+    model = tiny("llada", torch.float64)
+    how: Any = {"commit": TopN(1), "early_finish": False}
+    expected = alone(model, "static", [5] * 4, 0, 30, **how)
+    queue = Engine(model, engine="static", batch_size=2)
+    first, second = (request(model, [5] * 4, n, 30, **how) for n in range(2))
+    queue.submit(first)
+    queue.submit(second)
+    for _ in range(5):
+        queue.step()
+    (cohort,) = queue.cohorts
+    assert cohort.slots is not None
+    assert cohort.slots.unread > 1
+    queue.cancel(first)
+    assert told(first)[2:] == (5, "cancelled", expected[4][:5])
+    while queue.busy:
+        queue.step()
+    assert second.generation is not None

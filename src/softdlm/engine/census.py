@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from softdlm.cache import Dual, Shape
+from softdlm.cache import Dual, Shape, takes_part
 from softdlm.commit import TopN
 from softdlm.engine.plan import Plan
 
@@ -49,8 +49,8 @@ class RowCensus(NamedTuple):
     """1 if the network gave NaN or infinity for the row."""
 
     def due(self, reach: int) -> bool:
-        """Whether it takes part in a pass of that reach; `cache.Caching.due` is the same question on the device."""
-        return self.running and (1 <= self.reach <= reach if reach else self.reach == 0)
+        """Whether it takes part in a pass of that reach."""
+        return self.running and takes_part(self.reach, reach)
 
 
 def next_shape(plan: Plan, rows: Sequence[RowCensus], computed: int, length: int, masked: bool) -> Shape:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softdlm.blocks import Clock
-from softdlm.cache import Part, Scope, Shape
+from softdlm.cache import Part, Scope, Shape, takes_part
 from softdlm.engine.plan import Plan
 from softdlm.engine.state import Buffers, History, State, tensors
 from softdlm.errors import UsageError
@@ -101,7 +101,7 @@ def view_pass(plan: Plan, state: State, reach: int | None = None) -> PassView:
     """What a pass is to predict, and where it may commit; `reach` lets rows wait that need another kind of pass."""
     canvas, block = state.canvas, plan.blocks.current(state.canvas)
     ahead = state.clock.tick(block.start)
-    turn = state.running if reach is None else state.running & plan.caching.due(ahead, reach)
+    turn = state.running if reach is None else state.running & takes_part(plan.caching.reach(ahead), reach)
     clock = ahead.only(turn, state.clock)
     scope = plan.caching.scope(block, clock, turn)
     active = canvas.open & turn & block.inside

@@ -133,10 +133,13 @@ class Slots:
         step = self.run(None) if shape is None else self.graphs.run(shape, self.run, self.reads)
         self.unread += 1
         foreseen = None if shape is None or read or self.unread >= AHEAD else self.foresight(self.rows, shape.reach)
+        before = self.rows
         if foreseen is None:
             self.read()
         else:
             self.rows = foreseen
+        if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
+            raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
         return step
 
     @torch.no_grad()
@@ -150,11 +153,9 @@ class Slots:
 
     def read(self) -> None:
         """What the last pass left in the census."""
-        before, self.unread = self.rows, 0
+        self.unread = 0
         used = [RowCensus(bool(running), *rest) for running, *rest in self.census[: self.used].tolist()]
         self.rows = [*used, *[RowCensus()] * (self.batch - self.used)]
-        if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
-            raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
 
     def fault(self, row: int) -> SoftDLMError | None:
         """Why this row cannot go on, as of the last reading."""
