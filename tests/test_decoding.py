@@ -16,7 +16,7 @@ import softdlm
 from softdlm import Canvas, Decoding, Dual, EntropyBound, Euclidean, Mask, Slerp, Threshold, TopN
 from softdlm.decoding import DEFAULTS, PARAMETERS
 from softdlm.errors import CheckpointError, UsageError
-from softdlm.models.denoiser import OwnSettings
+from softdlm.models.own_settings import OwnSettings
 from tests.conftest import tiny
 from tests.test_registry import commits, feedbacks
 

@@ -19,7 +19,8 @@ from softdlm.cache import CachePolicy
 from softdlm.commit import CommitRule, Rank, TopN
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule, Mask
-from softdlm.models.denoiser import Denoiser, OwnSettings
+from softdlm.models.denoiser import Denoiser
+from softdlm.models.own_settings import OwnSettings
 from softdlm.predict import Sampling
 from softdlm.records.canonical import canonical
 from softdlm.shortcuts import SHORTCUTS, expand

@@ -7,7 +7,7 @@ import pytest
 from softdlm import Decoding, Dual, EntropyBound, Mask, Prefix, Slerp, Steps, Threshold, TopN, UsageError
 from softdlm.evaluate.fingerprint import code_digest, protocol, request_number, weights_identity
 from softdlm.evaluate.harness_settings import Settings
-from softdlm.models.denoiser import OwnSettings
+from softdlm.models.own_settings import OwnSettings
 from softdlm.records.canonical import digest
 from tests.conftest import DATA
 

@@ -4,7 +4,7 @@ import pytest
 
 from softdlm import Decoding, Slerp, TopN, UsageError
 from softdlm.evaluate import paper
-from softdlm.models.denoiser import OwnSettings
+from softdlm.models.own_settings import OwnSettings
 
 APPENDIX_A = [
     ("llada", "gsm8k", 2, 0.3, 5, 512, "last"),

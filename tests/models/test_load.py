@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
 from softdlm.models import load as loading
-from softdlm.models.denoiser import OwnSettings
 from softdlm.models.load import families, read_config
+from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
 from tests.tokenizers import SPECIAL, checkpoint

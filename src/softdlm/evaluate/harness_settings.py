@@ -12,7 +12,7 @@ from typing import Any
 from softdlm import parsing
 from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
-from softdlm.models.denoiser import OwnSettings
+from softdlm.models.own_settings import OwnSettings
 from softdlm.shortcuts import SHORTCUTS
 
 LOADING = ("revision", "dtype", "device", "attention", "mask_id", "eos_ids", "max_length")

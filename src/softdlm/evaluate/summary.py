@@ -21,6 +21,8 @@ Row = dict[str, Any]
 RULES = ("commit", "feedback", "commit_source", "feedback_source")
 RATES = ("topn", "steps", "threshold", "entropy", "factor")
 """The order of commit rules in a table."""
+CONSISTENT = "consistent"
+"""Name in `Sample.extra` of the verdict whether an answer agrees with itself (tasks/consistency.py)."""
 _STRENGTH = re.compile(r" k=\S+ lam=\S+$")
 
 
@@ -76,6 +78,11 @@ class Result:
 
     def verdicts(self, ids: Sequence[str]) -> list[bool]:
         return [self.samples[item].correct for item in ids]
+
+    def consistent(self, ids: Sequence[str]) -> list[bool] | None:
+        """Whether each answer agrees with itself; None where that was not asked."""
+        found = [self.samples[item].extra.get(CONSISTENT) for item in ids]
+        return None if None in found else [bool(each) for each in found]
 
 
 def find_cells(root: Path) -> list[Path]:
@@ -136,13 +143,15 @@ def _row(result: Result, vanilla: Result | None, single: Result | None) -> Row:
     share, effort, ids = Share.of([sample.correct for sample in samples]), effort_of(samples), list(result.samples)
     paired = result.finished and vanilla is not None and vanilla.folder != result.folder
     kept = recovery(single.verdicts(ids), result.verdicts(ids)) if single and result.finished else None
+    base = vanilla if paired else None
     return {
         **result.labels,
         "items": share.items,
         "of": result.protocol["task"]["count"],
         "accuracy": share.percent,
         "interval": [share.low, share.high],
-        "p": mcnemar(vanilla.verdicts(ids), result.verdicts(ids)) if paired and vanilla else None,
+        "p": None if base is None else mcnemar(base.verdicts(ids), result.verdicts(ids)),
+        **_consistency(result, base, ids),
         "recovery": kept,
         "single_solved": sum(sample.correct for sample in single.samples.values()) if single else None,
         "passes": effort.passes,
@@ -151,6 +160,20 @@ def _row(result: Result, vanilla: Result | None, single: Result | None) -> Row:
         "seconds": effort.seconds,
         "is_single": result.is_single,
         "cell": result.folder.name,
+    }
+
+
+def _consistency(result: Result, vanilla: Result | None, ids: Sequence[str]) -> Row:
+    """The share of answers that agree with themselves, beside vanilla's, and of those that are right as well."""
+    ours, theirs = result.consistent(ids), None if vanilla is None else vanilla.consistent(ids)
+    if ours is None:
+        return dict.fromkeys(["consistency", "consistency_interval", "consistency_p", "right_and_consistent"])
+    share, right = Share.of(ours), result.verdicts(ids)
+    return {
+        "consistency": share.percent,
+        "consistency_interval": [share.low, share.high],
+        "consistency_p": None if theirs is None else mcnemar(theirs, ours),
+        "right_and_consistent": Share.of([a and b for a, b in zip(ours, right, strict=True)]).percent,
     }
 
 
@@ -183,7 +206,6 @@ def _distinctions(results: Sequence[Result]) -> list[str]:
 
 def words(row: Row) -> dict[str, str]:
     """A row as a person reads it. A dash: nothing to compare with; n/a: single-token decoding solved nothing."""
-    low, high = row["interval"]
     unrecovered = "n/a" if row["single_solved"] == 0 else "—"
     return {
         "model": row["model"],
@@ -191,15 +213,28 @@ def words(row: Row) -> dict[str, str]:
         "method": row["method"],
         "rate": row["rate"],
         "items": f"{row['items']}" if row["items"] == row["of"] else f"{row['items']} of {row['of']}",
-        "accuracy %": f"{row['accuracy']:.1f} [{low:.1f}, {high:.1f}]",
-        "p": "—" if row["p"] is None else f"{row['p']:.2g}",
+        "accuracy %": _percent(row["accuracy"], row["interval"]),
+        "p": _p(row["p"]),
         "recovery": unrecovered if row["recovery"] is None else f"{row['recovery']:.1f}",
         "passes": f"{row['passes']:.1f}",
         "tok/pass": f"{row['tokens_per_forward']:.2f}",
         "tok/s": "—" if row["tokens_per_second"] is None else f"{row['tokens_per_second']:.1f}",
+        "consistent %": _percent(row["consistency"], row["consistency_interval"]),
+        "p of consistent": _p(row["consistency_p"]),
+        "right and consistent %": _percent(row["right_and_consistent"]),
         "settings": row["settings"],
         "cell": row["cell"][:8],
     }
+
+
+def _percent(value: float | None, interval: Sequence[float] | None = None) -> str:
+    if value is None:
+        return "—"
+    return f"{value:.1f}" if interval is None else f"{value:.1f} [{interval[0]:.1f}, {interval[1]:.1f}]"
+
+
+def _p(value: float | None) -> str:
+    return "—" if value is None else f"{value:.2g}"
 
 
 def tables(found: Sequence[Row], *, cells: bool = False) -> list[tuple[str, list[dict[str, str]]]]:
@@ -217,6 +252,8 @@ def _titled(model: str, task: str, lines: list[dict[str, str]], cells: bool) -> 
     hidden = {"model", "task"} | ({"items"} if len(counts) == 1 else set())
     hidden |= set() if any(line["settings"] for line in lines) else {"settings"}
     hidden |= set() if cells else {"cell"}
+    if all(line["consistent %"] == "—" for line in lines):
+        hidden |= {name for name in lines[0] if "consistent" in name}
     title = [model, task]
     if len(counts) == 1:
         (items,) = counts

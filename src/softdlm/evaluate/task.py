@@ -15,6 +15,8 @@ from softdlm.models.load import Checkpoint
 from softdlm.records.canonical import digest
 from softdlm.sandbox.run import Sandbox, find_sandbox
 from softdlm.tasks import TASKS, Item, Task, load_task, official_size, runs_code
+from softdlm.tasks.code import program_text
+from softdlm.tasks.consistency import sound_program, true_equations
 from softdlm.tasks.math import final_answer
 
 VERSIONS = {"mini-math": 1, "mini-code": 1, "either-or": 1}
@@ -98,7 +100,8 @@ class BuiltinTask:
 
     def score(self, item: Question, text: str) -> dict[str, Any]:
         correct = self.task.score(item.source, text)
-        return {"correct": correct, "reason": _reason(item.source, text, correct), "level": item.source.level}
+        reason = _reason(item.source, text, correct)
+        return {"correct": correct, "reason": reason, "level": item.source.level, **_consistent(item.source, text)}
 
     def protocol(self) -> dict[str, Any]:
         references = [[item.source.key, item.source.target, dict(item.source.meta)] for item in self.items]
@@ -109,6 +112,13 @@ class BuiltinTask:
             "references": digest(references),
             "sandbox": None if self.sandbox is None else self.sandbox.record(),
         }
+
+
+def _consistent(item: Item, text: str) -> dict[str, bool]:
+    """Whether the answer agrees with itself, for tasks whose answers can contradict themselves."""
+    if item.task == "mini-math":
+        return {"consistent": true_equations(text)}
+    return {"consistent": sound_program(program_text(item, text))} if item.task == "mini-code" else {}
 
 
 def _reason(item: Item, text: str, correct: bool) -> str:

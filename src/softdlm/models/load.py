@@ -14,8 +14,9 @@ import torch
 
 from softdlm import parsing
 from softdlm.errors import CheckpointError, UsageError
-from softdlm.models.denoiser import Attention, Denoiser, OwnSettings, Source
+from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
+from softdlm.models.own_settings import OwnSettings
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import build
 

@@ -12,7 +12,7 @@ from softdlm.errors import UsageError
 from softdlm.evaluate import paper
 from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import Grid, sweep
-from softdlm.models.denoiser import OwnSettings
+from softdlm.models.own_settings import OwnSettings
 from softdlm.registry import build
 
 STAND_INS: dict[str, paper.Domain] = {"mini-math": "math", "mini-code": "code"}
