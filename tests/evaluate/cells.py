@@ -65,13 +65,22 @@ def sample(item: str, correct: bool = True, **values: Any) -> Sample:
     )  # fmt: skip
 
 
-def write_cell(root: Path, one: Cell, verdicts: dict[str, bool], *, finished: bool = True, **values: Any) -> Path:
+def write_cell(
+    root: Path,
+    one: Cell,
+    verdicts: dict[str, bool],
+    *,
+    finished: bool = True,
+    consistent: dict[str, bool] | None = None,
+    **values: Any,
+) -> Path:
     """A cell's folder as the runner leaves it."""
     made = planned(one, sorted(verdicts))
     with Journal(root / made.key, made.protocol, one.labels) as journal:
         journal.begin({"pid": 1, "host": "here", "started": "now"})
         for item, correct in verdicts.items():
-            journal.append(sample(item, correct, **values))
+            extra = {} if consistent is None else {"extra": {"consistent": consistent[item]}}
+            journal.append(sample(item, correct, **values, **extra))
         if finished:
             journal.finish(summarise(list(journal.samples.values())))
     return root / made.key

@@ -42,6 +42,25 @@ def test_rows_by_hand(root: Path) -> None:
     assert slerp["tokens_per_forward"] == 2.5
 
 
+def test_consistency_by_hand(tmp_path: Path) -> None:
+    write_cell(tmp_path, cell(commit=FOUR), verdicts(8), consistent=verdicts(3))
+    write_cell(tmp_path, cell("slerp", FOUR), verdicts(6, start=4), consistent=verdicts(9, start=2))
+    vanilla, slerp = rows(read(tmp_path))
+    assert (vanilla["consistency"], vanilla["right_and_consistent"]) == (25.0, 25.0)
+    assert vanilla["consistency_p"] is None
+    assert slerp["consistency"] == 75.0
+    assert slerp["right_and_consistent"] == 50.0  # right 4 to 9, consistent 2 to 10
+    assert slerp["consistency_p"] == pytest.approx(2 * (1 + 10 + 45) / 2**10)  # vanilla alone 2, slerp alone 8
+    low, high = slerp["consistency_interval"]
+    assert low < 75 < high
+    ((_, (_, line)),) = tables([vanilla, slerp])
+    assert line["consistent %"] == f"75.0 [{low:.1f}, {high:.1f}]"
+    assert (line["p of consistent"], line["right and consistent %"]) == ("0.11", "50.0")
+    write_cell(tmp_path, cell("euclidean", FOUR), verdicts(6))  # from before the measure
+    old = next(row for row in rows(read(tmp_path)) if row["method"].startswith("euclidean"))
+    assert (old["consistency"], words(old)["consistent %"]) == (None, "—")
+
+
 def test_recovery_is_of_vanillas_single_tokens_for_every_method(root: Path) -> None:
     before = [row["recovery"] for row in rows(read(root))]
     write_cell(root, cell("slerp"), verdicts(2))
