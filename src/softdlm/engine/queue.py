@@ -187,8 +187,8 @@ class Engine:
         held = sum(slots.bytes for _, slots in live)
         passes = [need(each.plan, slots.batch, slots.length).a_pass for each, slots in live]
         left = self.memory_limit - held - asked.canvas - asked.keys_values - max([asked.a_pass, *passes])
-        if left < kept_bytes(self.model):
-            shrink_kept(self.model, max(left, 0))
+        if left >= 0:
+            shrink_kept(self.model, left)
         return left >= 0
 
     def _pass(self, cohort: Cohort) -> Sequence[Answer]:
