@@ -53,7 +53,7 @@ class RowRecord(NamedTuple):
 
     def passes(self, candidates: Sequence[Candidates] = ()) -> list[Pass]:
         """What each pass committed, with the candidates that were recorded after it."""
-        recorded = candidates or [([], [])] * self.forwards
+        recorded = candidates or [([], []) for _ in range(self.forwards)]
         passes = [Pass([], [], [], *each) for each in recorded]
         for position, number in enumerate(self.committed_in):
             if number:

@@ -17,8 +17,8 @@ from softdlm.types import Canvas, Step
 
 def canvas_of(answers: Sequence[Answer]) -> Canvas:
     """The answers' canvases before their first pass, one row each."""
-    texts, lengths = [answer.prompt_ids for answer in answers], [answer.length for answer in answers]
-    return Canvas.pack(texts, lengths, answers[0].model.mask_id, 0)
+    model, texts = answers[0].model, [answer.prompt_ids for answer in answers]
+    return Canvas.pack(texts, [answer.length for answer in answers], model.mask_id, next(iter(model.eos_ids), 0))
 
 
 @dataclass(eq=False)

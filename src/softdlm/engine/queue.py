@@ -149,6 +149,7 @@ class Engine:
                 cohort.enter()
             except Exception as error:  # of a rule's `init`, or of the device
                 failed += cohort.fail(error, waiting=True)
+                self.turns = deque(each for each in self.turns if each is not cohort)
             if cohort.answers and cohort not in self.turns:
                 self.turns.append(cohort)
         return failed

@@ -10,7 +10,7 @@ from lm_eval.api.task import ConfigurableTask
 from softdlm.errors import PromptError, SandboxError, UsageError
 from softdlm.evaluate.scoring import SCORINGS, CodeScoring, Doc, Program, Score, Scoring
 from softdlm.sandbox.run import Outcome, Sandbox, find_sandbox
-from softdlm.tasks.consistency import sound_program, true_equations
+from softdlm.tasks.consistency import CONSISTENT, sound_program, true_equations
 
 Messages = list[dict[str, str]]
 
@@ -50,8 +50,8 @@ class BenchmarkTask(ConfigurableTask):
     def score(self, doc: Doc, text: str) -> Score:
         if isinstance(self.scoring, CodeScoring):
             program = self._program(doc, text)
-            return {**self._code_score(program), "consistent": sound_program(program.code)}
-        return {**self.scoring.score(doc, text), "consistent": true_equations(text)}
+            return {**self._code_score(program), CONSISTENT: sound_program(program.code)}
+        return {**self.scoring.score(doc, text), CONSISTENT: true_equations(text)}
 
     def score_all(self, docs: Sequence[Doc], texts: Sequence[str], workers: int | None = None) -> list[Score]:
         """Scores in order; programs run side by side."""

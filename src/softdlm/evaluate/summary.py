@@ -16,13 +16,12 @@ from softdlm.evaluate.metrics import Effort, Share, mcnemar, recovery
 from softdlm.records.canonical import digest
 from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Sample, read_manifest, read_samples
 from softdlm.report.words import count
+from softdlm.tasks.consistency import CONSISTENT
 
 Row = dict[str, Any]
 RULES = ("commit", "feedback", "commit_source", "feedback_source")
 RATES = ("topn", "steps", "threshold", "entropy", "factor")
 """The order of commit rules in a table."""
-CONSISTENT = "consistent"
-"""Name in `Sample.extra` of the verdict whether an answer agrees with itself (tasks/consistency.py)."""
 _STRENGTH = re.compile(r" k=\S+ lam=\S+$")
 
 

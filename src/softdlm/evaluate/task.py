@@ -15,8 +15,7 @@ from softdlm.models.load import Checkpoint
 from softdlm.records.canonical import digest
 from softdlm.sandbox.run import Sandbox, find_sandbox
 from softdlm.tasks import TASKS, Item, Task, load_task, official_size, runs_code
-from softdlm.tasks.code import program_text
-from softdlm.tasks.consistency import sound_program, true_equations
+from softdlm.tasks.consistency import CONSISTENT
 from softdlm.tasks.math import final_answer
 
 VERSIONS = {"mini-math": 1, "mini-code": 1, "either-or": 1}
@@ -100,8 +99,9 @@ class BuiltinTask:
 
     def score(self, item: Question, text: str) -> dict[str, Any]:
         correct = self.task.score(item.source, text)
-        reason = _reason(item.source, text, correct)
-        return {"correct": correct, "reason": reason, "level": item.source.level, **_consistent(item.source, text)}
+        made = {"correct": correct, "reason": _reason(item.source, text, correct), "level": item.source.level}
+        agrees = self.task.consistent
+        return made if agrees is None else {**made, CONSISTENT: agrees(item.source, text)}
 
     def protocol(self) -> dict[str, Any]:
         references = [[item.source.key, item.source.target, dict(item.source.meta)] for item in self.items]
@@ -112,13 +112,6 @@ class BuiltinTask:
             "references": digest(references),
             "sandbox": None if self.sandbox is None else self.sandbox.record(),
         }
-
-
-def _consistent(item: Item, text: str) -> dict[str, bool]:
-    """Whether the answer agrees with itself, for tasks whose answers can contradict themselves."""
-    if item.task == "mini-math":
-        return {"consistent": true_equations(text)}
-    return {"consistent": sound_program(program_text(item, text))} if item.task == "mini-code" else {}
 
 
 def _reason(item: Item, text: str, correct: bool) -> str:

@@ -21,10 +21,6 @@ class KVMemory:
         """Zeros with the dtype and device of `like`; `shape` is (B, heads, L, d)."""
         return KVMemory(*(tuple(like.new_zeros(shape) for _ in range(layers)) for _ in range(2)))
 
-    def first_rows(self, rows: int) -> KVMemory:
-        """The same tensors for the first rows alone."""
-        return KVMemory(*(tuple(layer[:rows] for layer in kind) for kind in (self.keys, self.values)))
-
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return *self.keys, *self.values

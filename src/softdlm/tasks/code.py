@@ -15,6 +15,7 @@ from softdlm.errors import SandboxError
 from softdlm.sandbox.run import Limits, Sandbox
 from softdlm.tasks import code_parts as parts
 from softdlm.tasks.code_families import FAMILIES, CodeFamily
+from softdlm.tasks.consistency import sound_program
 from softdlm.tasks.pretokens import fits
 from softdlm.tasks.task import PROMPT_TOKENS, RESPONSE_TOKENS, TEMPLATE_TOKENS, Item, Split, TaskSource
 
@@ -173,6 +174,12 @@ def _score(sandbox: Sandbox, item: Item, text: str) -> bool:
     return outcome.passed
 
 
+def _consistent(item: Item, text: str) -> bool:
+    return sound_program(program_text(item, text))
+
+
 SOURCE: TaskSource[CodePlan] = TaskSource(
-    NAME, (1, 2, 3), _SIZES, RESPONSE_TOKENS, _plan, _key, _write, score_in(LIMITED), score_in=score_in
+    *(NAME, (1, 2, 3), _SIZES, RESPONSE_TOKENS, _plan, _key, _write, score_in(LIMITED)),
+    score_in=score_in,
+    consistent=_consistent,
 )

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Iterator
 from fractions import Fraction
 
+CONSISTENT = "consistent"
+"""The key of this verdict in a score."""
 _SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", r"\,": "", r"\!": "", r"\$": "$"} | {
     "\N{MULTIPLICATION SIGN}": "*",
     "\N{MIDDLE DOT}": "*",

@@ -28,7 +28,7 @@ def load_task(
         items = either_or.paper_items(size)
     else:
         items = draw_distinct(source, seed, known, size)
-    return Task(name, known, items, source.max_new_tokens, scorer)
+    return Task(name, known, items, source.max_new_tokens, scorer, source.consistent)
 
 
 def runs_code(name: str) -> bool:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from softdlm.tasks import math_people, math_shop, math_story
+from softdlm.tasks.consistency import true_equations
 from softdlm.tasks.task import RESPONSE_TOKENS, Item, Split, TaskSource
 
 NAME = "mini-math"
@@ -60,4 +61,10 @@ def _score(item: Item, text: str) -> bool:
     return final_answer(text) == item.meta["answer"]
 
 
-SOURCE: TaskSource[MathPlan] = TaskSource(NAME, (2, 3, 4), _SIZES, RESPONSE_TOKENS, _plan, _key, _write, _score)
+def _consistent(item: Item, text: str) -> bool:
+    return true_equations(text)
+
+
+SOURCE: TaskSource[MathPlan] = TaskSource(
+    NAME, (2, 3, 4), _SIZES, RESPONSE_TOKENS, _plan, _key, _write, _score, consistent=_consistent
+)

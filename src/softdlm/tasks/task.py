@@ -61,6 +61,8 @@ class Task:
     items: tuple[Item, ...]
     max_new_tokens: int
     scorer: Callable[[Item, str], bool]
+    consistent: Callable[[Item, str], bool] | None = None
+    """Whether an answer agrees with itself (consistency.py); None where answers cannot contradict themselves."""
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.items)
@@ -111,6 +113,7 @@ class TaskSource(Generic[ProblemPlan]):
     score: Callable[[Item, str], bool]
     split_of: Callable[[str], Split] = split_of
     score_in: Callable[[Sandbox], Callable[[Item, str], bool]] | None = None
+    consistent: Callable[[Item, str], bool] | None = None
 
 
 def draw(source: TaskSource[ProblemPlan], rng: Random, split: Split, level: int) -> Item:
