@@ -608,3 +608,32 @@ def test_a_request_can_end_between_two_readings() -> None:
     while queue.busy:
         queue.step()
     assert second.generation is not None
+
+
+@dataclass(frozen=True)
+class Alone(LastTime):
+    """Refuses a memory for several rows."""
+
+    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+        if rows > 1:
+            raise ValueError("one row at most")
+        return super().init(rows, length, device)
+
+
+def test_a_memory_that_cannot_be_made_ends_the_requests_that_need_it() -> None:
+    """Also when their cohort is being decoded already and its slots are to grow."""
+    model = tiny("llada", torch.float64)
+    queue = Engine(model, engine="dynamic", batch_size=2)
+    good = request(model, [5] * 4, 0, 8, commit=TopN(1), early_finish=False)
+    first, second = (request(model, [6] * 4, n, 8, feedback=Alone(), early_finish=False) for n in (1, 2))
+    queue.submit(good)
+    queue.submit(first)
+    for _ in range(3):
+        queue.step()
+    queue.submit(second)
+    over = queue.step()
+    assert over == [first, second]
+    assert {type(answer.error) for answer in over} == {ValueError}
+    while queue.busy:
+        queue.step()
+    assert good.generation is not None
