@@ -7,7 +7,8 @@ import pytest
 from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
 from softdlm.evaluate.metrics import Mean
 from softdlm.report.table import Cell, Table
-from softdlm.reproduce import b1, extras, figure1, table1, table3, table4, table8
+from softdlm.reproduce import agreement as agreement_experiment
+from softdlm.reproduce import b1, figure1, table1, table3, table4, table8
 from tests.reproduce.made import measured, study
 
 
@@ -117,6 +118,6 @@ def course(settled: int) -> agreement.Course:
 def test_agreement_in_per_cent() -> None:
     orders = {"vanilla": agreement.Reordering(None, 0, 0, 10), "slerp": agreement.Reordering(2, 3, 1, 10)}
     row: Any = agreement.AgreementRow("mini-math", "i", {"vanilla": course(3), "slerp": course(6)}, orders)
-    _, table = extras.tables(measured({"extras": []}, rows={"agreement": [row]}))
+    (table,) = agreement_experiment.tables(measured(rows={"agreement": [row]}))
     assert [cell.value for cell in cells_of(table, "mini-math", "SLERP")] == pytest.approx([80, 25, 100, 30, 10, 1])
     assert [cell.value for cell in cells_of(table, "mini-math", "vanilla")][:3] == pytest.approx([50, 25, 0])

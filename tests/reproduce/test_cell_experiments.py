@@ -8,7 +8,7 @@ import pytest
 from softdlm.evaluate.cell import method_label
 from softdlm.evaluate.metrics import Share, mcnemar
 from softdlm.report.table import Cell, Table
-from softdlm.reproduce import extras, figure2, frontier, table2, table5, table6, table7
+from softdlm.reproduce import figure2, frontier, table2, table5, table6, table7
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, paired
 from softdlm.reproduce.study import QUICK
@@ -147,17 +147,6 @@ def test_the_frontier_has_every_rate_with_passes(tmp_path: Path) -> None:
     assert [row.labels[1] for row in table.rows] == ["threshold 0.7", "threshold 0.9", "1 a step"]
     found = cells_of(table, "mini-math", "threshold 0.7")
     assert [cell.value for cell in found] == [50.0, 60.0, 18.0, 9.0]
-
-
-def test_extras_stand_beside_the_papers_rules(tmp_path: Path) -> None:
-    made = [
-        result(tmp_path, "mini-math", name, "topn(4)", range(count))
-        for name, count in {"vanilla": 10, "slerp": 14, "additive": 15, "norm-mix": 2}.items()
-    ]
-    table, _ = extras.tables(measured({"extras": made}))
-    found = cells_of(table, "mini-math", "4")
-    assert [cell.value for cell in found] == [50.0, None, 70.0, 75.0, 10.0]
-    assert found[4].note == f"p {mcnemar([True] * 10 + [False] * 10, [True] * 2 + [False] * 18):.2g}"
 
 
 def test_the_mark_of_the_run_is_on_every_table(three: list) -> None:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import pytest
 
 from softdlm.analysis import agreement, completions, geometry, joint
+from softdlm.report.document import Finding
+from softdlm.reproduce import agreement as agreement_experiment
 from softdlm.reproduce import (
     b1,
-    extras,
     figure1,
     figure2,
     table1,
@@ -30,7 +31,6 @@ from softdlm.reproduce.evidence import (
     larger,
     more_solved,
     positive,
-    slerp_solves_more,
     verdict,
 )
 from softdlm.reproduce.experiments import EXPERIMENTS
@@ -87,20 +87,44 @@ def at_rates(root: Path, vanilla: Sequence[range], slerp: Sequence[range], name:
 LITTLE, MUCH = range(2), range(18)
 
 
+def overall(claim: Any, made: Measurements) -> Finding:
+    """The one finding of a claim about all settings."""
+    (found,) = claim.findings("here", [made], lambda *_: "")
+    return found
+
+
 @pytest.mark.parametrize(
-    ("slow", "verdict"),
-    [((MUCH, MUCH, MUCH), "holds"), ((MUCH, MUCH, LITTLE), "undecided"), ((LITTLE,) * 3, "undecided")],
+    ("slow", "wanted", "share"),
+    [
+        ((MUCH, MUCH, MUCH), "holds", "3 of 3 settings (100 %)"),
+        ((MUCH, MUCH, LITTLE), "holds", "2 of 3 settings (67 %)"),
+        ((MUCH, LITTLE, LITTLE), "undecided", "1 of 3 settings (33 %)"),
+        ((LITTLE,) * 3, "undecided", "0 of 3 settings (0 %)"),
+    ],
 )
-def test_slerp_beats_vanilla_at_every_rate(tmp_path: Path, slow: Any, verdict: str) -> None:
-    decide = slerp_solves_more("table2", table2.BENCHMARKS, "vanilla", table2.PAIRED_AT)
-    found = verdicts(decide, measured({"table2": at_rates(tmp_path, (LITTLE,) * 3, slow)}))
-    assert found == {"mini-math": verdict, "mini-code": "not measured"}
+def test_in_most_settings(tmp_path: Path, slow: Any, wanted: str, share: str) -> None:
+    _, claim, _ = table2.EXPERIMENT.claims
+    found = overall(claim, measured({"table2": at_rates(tmp_path, (LITTLE,) * 3, slow)}))
+    assert (found.verdict, found.scope) == (wanted, "3 settings")
+    assert f"leads in {share}" in found.evidence
+    assert found.evidence.endswith("in the paper 42 of 48 settings (88 %)")
 
 
-def test_one_rate_at_which_it_is_worse_is_enough(tmp_path: Path) -> None:
-    made = at_rates(tmp_path, (LITTLE, LITTLE, MUCH), (MUCH, MUCH, LITTLE))
-    decide = slerp_solves_more("table2", table2.BENCHMARKS, "vanilla", table2.PAIRED_AT)
-    assert verdicts(decide, measured({"table2": made}))["mini-math"] == "does not hold"
+def test_a_share_that_contradicts_and_tests_that_agree(tmp_path: Path) -> None:
+    _, claim, _ = table2.EXPERIMENT.claims
+    made = at_rates(tmp_path, (LITTLE, MUCH, MUCH), (MUCH, LITTLE, LITTLE))
+    assert overall(claim, measured({"table2": made})).verdict == "does not hold"
+
+
+def test_norms(tmp_path: Path) -> None:
+    made = [
+        result(tmp_path, "mini-math", name, "topn(2)", solved)
+        for name, solved in (("slerp", range(10)), ("slerp-candidate-norm", MUCH), ("euclidean-mask-norm", range(1)))
+    ]
+    found = measured({"table5": made})
+    assert [overall(claim, found).verdict for claim in table5.EXPERIMENT.claims] == [
+        "does not hold", "does not hold", "holds",
+    ]  # fmt: skip
 
 
 def test_several_comparisons_are_corrected_for_their_number(tmp_path: Path) -> None:
@@ -115,10 +139,12 @@ def test_several_comparisons_are_corrected_for_their_number(tmp_path: Path) -> N
 
 def test_recovery_looks_only_at_what_single_tokens_solve(tmp_path: Path) -> None:
     single = result(tmp_path, "mini-math", "vanilla", "topn(1)", range(10, 20))
+    _, claim, _, _ = table7.EXPERIMENT.claims
     made = at_rates(tmp_path, (range(10, 12),) * 3, (range(0, 12),) * 3)
-    assert verdicts(table7.more_recovered, measured({"table7": [*made, single]}))["mini-math"] == "undecided"
+    assert overall(claim, measured({"table7": [*made, single]})).verdict == "undecided"
     better = at_rates(tmp_path / "b", (range(0, 10),) * 3, (range(10, 20),) * 3)
-    assert verdicts(table7.more_recovered, measured({"table7": [*better, single]})) == {"mini-math": "holds"}
+    assert overall(claim, measured({"table7": [*better, single]})).verdict == "holds"
+    assert overall(claim, measured({"table7": better})).verdict == "not measured"
 
 
 def test_recovery_falls_with_the_rate(tmp_path: Path) -> None:
@@ -132,17 +158,6 @@ def test_recovery_falls_with_the_rate(tmp_path: Path) -> None:
     assert found == {"mini-math": "holds", "mini-code": "not measured"}
 
 
-def test_norms(tmp_path: Path) -> None:
-    made = [
-        result(tmp_path, "mini-math", name, "topn(2)", solved)
-        for name, solved in (("slerp", range(10)), ("slerp-candidate-norm", MUCH), ("euclidean-mask-norm", range(1)))
-    ]
-    found = measured({"table5": made})
-    mask_norm, same_norm = (claim.decide for claim in table5.EXPERIMENT.claims)
-    assert verdicts(mask_norm, found)["mini-math"] == "does not hold"
-    assert verdicts(same_norm, found)["mini-math"] == "holds"
-
-
 def test_adaptive_samplers_by_accuracy_and_by_passes(tmp_path: Path) -> None:
     made = [
         result(tmp_path, "mini-math", method, rate, solved, forwards=passes)
@@ -150,9 +165,7 @@ def test_adaptive_samplers_by_accuracy_and_by_passes(tmp_path: Path) -> None:
         for rate in ("threshold(0.9)", "entropy(0.1)")
     ]
     found = measured({"table6": made})
-    assert (
-        verdicts(slerp_solves_more("table6", table6.BENCHMARKS, "vanilla", table6.RATES), found)["mini-math"] == "holds"
-    )
+    assert overall(table6.EXPERIMENT.claims[0], found).verdict == "holds"
     assert verdicts(table6.saves_passes, found)["mini-math"] == "holds"
     ((_, signs), _) = list(table6.saves_passes(found))
     assert "threshold 0.9: passes saved +15.0" in signs[0].words
@@ -166,11 +179,11 @@ def sweep(root: Path, lams: dict[float, range], ks: dict[int, range]) -> Measure
 
 def test_sensitivity(tmp_path: Path) -> None:
     found = sweep(tmp_path, {0.1: range(4), 0.3: range(19), 0.7: range(2)}, {2: range(18), 4: range(19)})
-    assert verdicts(figure2.best_lambda, found)["mini-math"] == "holds"
+    assert overall(figure2.EXPERIMENT.claims[0], found).verdict == "holds"
     assert verdicts(figure2.large_lambda, found)["mini-math"] == "holds"
     assert verdicts(figure2.k_matters_less, found) == {"mini-math": "holds"}
     turned = sweep(tmp_path / "t", {0.1: range(12), 0.3: range(12), 0.7: range(19)}, {2: range(1), 4: range(19)})
-    assert verdicts(figure2.best_lambda, turned)["mini-math"] == "does not hold"
+    assert overall(figure2.EXPERIMENT.claims[0], turned).verdict == "does not hold"
     assert verdicts(figure2.large_lambda, turned)["mini-math"] == "does not hold"
     assert verdicts(figure2.k_matters_less, turned) == {"mini-math": "does not hold"}
 
@@ -232,9 +245,9 @@ def test_completions_and_agreement() -> None:
         }
         return agreement.AgreementRow("mini-math", "i", made, {})
 
-    assert verdicts(extras.settles_earlier, measured(rows={"agreement": [settled(2, 5), settled(1, 3)] * 3})) == {
-        "mini-math": "holds"
-    }
+    assert verdicts(
+        agreement_experiment.settles_earlier, measured(rows={"agreement": [settled(2, 5), settled(1, 3)] * 3})
+    ) == {"mini-math": "holds"}
 
 
 def test_a_claim_says_when_nothing_was_measured_and_where_it_is_from() -> None:

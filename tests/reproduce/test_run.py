@@ -45,7 +45,7 @@ def scripted(**script: Any) -> RunCells:
 def test_a_method_that_breaks_costs_its_own_cells(study: Study, tmp_path: Path) -> None:
     experiments = select(["table2"])
     measured, failed = run.collect(study, experiments, tmp_path, scripted(broken=("slerp",)), Screen())
-    report = run.conclude(measured, experiments, failed)
+    report = run.conclude([measured], experiments, failed)
     assert failed == ["it broke"] * 3
     (section,) = report.sections
     assert section.measured == "6 of 9 cells"
@@ -63,7 +63,7 @@ def test_an_analysis_that_runs_out_of_memory_costs_itself_only(study: Study, tmp
     experiments = (replace(first, analysis=Analysis("mixtures", full)), second)
     measured, failed = run.collect(study, experiments, tmp_path, scripted(), Screen())
     assert failed == ["mixtures: out of memory on the device: take a smaller --batch-size"]
-    mixed, compared = run.conclude(measured, experiments, failed).sections
+    mixed, compared = run.conclude([measured], experiments, failed).sections
     assert mixed.measured == "nothing"
     assert "smaller --batch-size" in mixed.not_measured
     assert compared.measured == "0 prompts"
@@ -109,12 +109,12 @@ def test_an_unfinished_cell_is_not_shown(study: Study, tmp_path: Path) -> None:
 def test_the_protocol_and_the_work_are_in_the_report(study: Study, tmp_path: Path) -> None:
     experiments = select(["table7", "table2"])
     measured, failed = run.collect(study, experiments, tmp_path, scripted(wrong=()), Screen())
-    report = run.conclude(measured, experiments, failed)
+    report = run.conclude([measured], experiments, failed)
     assert report.protocol["cells"] == 10  # each once, though both tables show nine of them
     assert report.protocol["sample_passes"] == 10 * 3 * 4
     assert report.protocol["study"]["strength"] == {"mini-math": {"k": 3, "lam": 0.3}}
     assert report.protocol["decoding"]["mini-math, 3 items"]["max_new_tokens"] == 8
     assert "torch" in report.protocol["versions"]
     assert "its numbers beside ours are of LLaDA" in report.lead
-    run.write_data(report, measured, tmp_path, "report")
+    run.write_data(report, [measured], tmp_path, "report")
     assert sorted(file.name for file in (tmp_path / "data").iterdir()) == ["cells.json", "report.json"]

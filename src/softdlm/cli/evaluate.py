@@ -103,12 +103,17 @@ def option_of(name: str) -> str:
 
 
 def model_specs(names: Sequence[str], loading: dict[str, Any], *, here: bool) -> tuple[ModelSpec, ...]:
-    """Models by name; what belongs to one checkpoint cannot be given for several."""
+    """Models by name."""
     from softdlm.evaluate.cell import ModelSpec
 
+    check_single(names, loading)
+    return tuple(ModelSpec.of(name, here=here, **loading) for name in names)
+
+
+def check_single(names: Sequence[str], loading: Mapping[str, Any]) -> None:
+    """What belongs to one checkpoint cannot be given for several."""
     if len(names) > 1 and loading.keys() & {"revision", "mask_id", "eos_ids"}:
         raise UsageError("--revision, --mask-id and --eos-ids belong to one model: give a single --model with them")
-    return tuple(ModelSpec.of(name, here=here, **loading) for name in names)
 
 
 def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:

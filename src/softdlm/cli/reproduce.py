@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from softdlm.cli.evaluate import carry_out, resumable
+from softdlm.cli.evaluate import Models, carry_out, check_single, resumable
 from softdlm.cli.option_tables import COMMAS, LOADING, takes
-from softdlm.cli.options import DataDir, Json, Model, Unsandboxed, loading_values, names_in, option, print_json
+from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in, option, print_json
 
-WHAT = "figure1, table1 ... table8, b1, figure2, frontier, extras, or all."
+WHAT = "figure1, table1 ... table8, b1, figure2, best, consistent, rivals, frontier, agreement, or all."
 What = Annotated[list[str], typer.Argument(help=WHAT, metavar="WHAT...")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few items of everything: minutes on two cores.")]
 Limit = Annotated[int | None, typer.Option(help="At most N items, prompts and completions of each kind.")]
@@ -36,14 +36,14 @@ Out = Annotated[Path | None, typer.Option(help="Folder for the results. What it 
 
 @takes(loading=LOADING)
 def reproduce(
-    loading: dict[str, Any], what: What, model: Model = "builtin", quick: Quick = False, out: Out = None,
+    loading: dict[str, Any], what: What, model: Models = "builtin", quick: Quick = False, out: Out = None,
     limit: Limit = None,
     tasks: Tasks = None, chat: Chat = False, reading: Reading = None, sensitivity_rate: SensitivityRate = 2,
     table6_items: AdaptiveItems = "first-500", max_new_tokens: NewTokens = None, data_dir: DataDir = None,
     allow_unsandboxed: Unsandboxed = False, batch_size: BatchSize = None, no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure the paper's tables and figures on a model, and write a report.
+    """Measure the paper's tables and figures on a model, or several, and write one report.
 
     Resumable: run the same command again.
     """
@@ -58,30 +58,35 @@ def reproduce(
     folder = out or Path("reproduction-quick" if quick else "reproduction")
     if not no_figures:
         check_format(folder / "figure.svg")
-    values = loading_values(loading)
-    study = Study.of(
-        model,
-        quick=quick,
-        limit=limit,
-        tasks=None if tasks is None else list(names_in("--tasks", tasks)),
-        chat=chat,
-        device=values.pop("device", None),
-        dtype=values.pop("dtype", None),
-        batch_size=batch_size,
-        loading=values,
-        reading=reading,
-        sensitivity_rate=sensitivity_rate,
-        adaptive_items=table6_items,
-        max_new_tokens=max_new_tokens,
-        data_dir=data_dir,
-        allow_unsandboxed=allow_unsandboxed,
-    )
+    models, values = names_in("--model", model), loading_values(loading)
+    check_single(models, values)
+    place = {name: values.pop(name, None) for name in ("device", "dtype")}
+    studies = [
+        Study.of(
+            each,
+            quick=quick,
+            limit=limit,
+            tasks=None if tasks is None else list(names_in("--tasks", tasks)),
+            chat=chat,
+            batch_size=batch_size,
+            loading=values,
+            reading=reading,
+            sensitivity_rate=sensitivity_rate,
+            adaptive_items=table6_items,
+            max_new_tokens=max_new_tokens,
+            data_dir=data_dir,
+            allow_unsandboxed=allow_unsandboxed,
+            **place,
+        )
+        for each in models
+    ]
     screen = Screen()
     with resumable(screen, f"what was measured is in {folder}"):
-        measured, failed = run.collect(study, chosen, folder, carry_out, screen)
-    report = run.conclude(measured, chosen, failed)
+        found = [run.collect(study, chosen, folder, carry_out, screen) for study in studies]
+    every, failed = [measured for measured, _ in found], [line for _, lines in found for line in lines]
+    report = run.conclude(every, chosen, failed)
     name = "report" if "all" in what else "-".join(each.name for each in chosen)
-    run.write_data(report, measured, folder, name)
+    run.write_data(report, every, folder, name)
     _show(report, write(report, folder, name, figures=not no_figures), as_json)
     if failed:
         raise typer.Exit(1)
@@ -110,4 +115,5 @@ def _show(report: Any, page: Path, as_json: bool) -> None:
 def claims(findings: Sequence[Any]) -> Iterator[dict[str, str]]:
     """A row a claim, with a line for each verdict on it."""
     for (where, claim), group in groupby(findings, key=lambda each: (each.where, each.claim)):
-        yield {"where": where, "claim": claim, "verdict": "\n".join(f"{each.scope}: {each.verdict}" for each in group)}
+        lines = [f"{each.scope}: {each.verdict}{f' ({each.strength})' * bool(each.strength)}" for each in group]
+        yield {"claim": f"{where}: {claim}", "verdict": "\n".join(lines)}

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from softdlm.errors import UsageError
 from softdlm.records.files import read_bytes
 from softdlm.records.rebuild import rebuild
-from softdlm.report.figures import Point, accuracy_against_passes, curves, shares
+from softdlm.report.figures import Point, accuracy_against_passes, curves, frontiers, shares
 from softdlm.report.table import Table
 
 VERSION = 1
-DRAWS = {"curves": curves, "passes": accuracy_against_passes, "shares": shares}
+DRAWS = {"curves": curves, "frontiers": frontiers, "passes": accuracy_against_passes, "shares": shares}
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 
 
@@ -26,14 +26,14 @@ class Drawing:
 
     name: str
     caption: str
-    kind: Literal["curves", "passes", "shares"]
+    kind: Literal["curves", "frontiers", "passes", "shares"]
     arguments: dict[str, Any]
 
     def draw(self, file: Path, mark: str = "") -> None:
         shown = dict(self.arguments)
         if shown.get("held") is not None:
             shown["held"] = Point(*shown["held"])
-        if self.kind == "curves":
+        if self.kind in ("curves", "frontiers"):
             shown["panels"] = {title: _series(series) for title, series in shown["panels"].items()}
         elif self.kind == "passes":
             shown["series"] = _series(shown["series"])
@@ -69,6 +69,8 @@ class Finding:
     """The task, or what else it was decided on."""
     verdict: Verdict
     evidence: str
+    strength: str = ""
+    """k and lambda of the soft tokens that it was decided with."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,14 @@ from softdlm.report.words import count
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
 """Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
-LABELS = {"euclidean": "Euclidean", "slerp": "SLERP"}
+LABELS = {
+    "euclidean": "Euclidean", "slerp": "SLERP", "euclidean-mask-norm": "linear, [MASK] norm", "additive": "Additive",
+    "norm-mix": "NormMix", "lrd": "LRD", "remix": "ReMix", "soft-token-5": "SoftToken, 5",
+}  # fmt: skip
 """What a legend says for a name."""
-MORE_LOOKS = (("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#F0E442", "X"))
+MORE_LOOKS = (
+    ("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"), ("#D55E00", "*"), ("#B8A900", "X"), ("#888888", "h"),
+)  # fmt: skip
 DASHES = ("-", ":", "--", "-.")
 STYLE = Path(__file__).with_name("softdlm.mplstyle")
 LINE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
@@ -61,23 +66,58 @@ def accuracy_against_passes(
 
 
 def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
-    """Rows of `softdlm.evaluate.summary`, of one model on one task; the band is vanilla at one token a step."""
-    series: dict[str, list[Point]] = {}
+    """Rows of `softdlm.evaluate.summary`, of one model on one task: right answers and, where known, consistent ones.
+
+    The band is vanilla at one token a step.
+    """
     strengths = {strength for row in rows if (strength := row["method"].partition(" ")[2])}
+    about = ""
+    if rows:
+        parts = [rows[0]["model"], count(rows[0]["items"], "item"), *(strengths if len(strengths) == 1 else ())]
+        about = f"\n({', '.join(parts)})"
+    kinds = {"accuracy": f"{rows[0]['task'] if rows else 'no results'}: right answers{about}"}
+    if rows and all(row.get("consistency") is not None for row in rows):
+        kinds["consistency"] = "answers that agree with themselves\n(every equation true, every name defined)"
+    panels = {title: _results_series(rows, kind, len(strengths) > 1) for kind, title in kinds.items()}
+    held = [next((_point(row, kind) for row in rows if row["is_single"]), None) for kind in kinds]
+    frontiers(panels, file, ylabel="% of answers (95 % interval)", held=held)
+
+
+def _results_series(rows: Sequence[Mapping[str, Any]], kind: str, several: bool) -> dict[str, list[Point]]:
+    """Points by method, with its strength where there are several."""
+    series: dict[str, list[Point]] = {}
     for row in rows:
         method, _, strength = row["method"].partition(" ")
-        name = f"{method}, {strength}" if strength and len(strengths) > 1 else method
-        series.setdefault(name, []).append(_point(row))
-    held = [_point(row) for row in rows if row["is_single"]]
-    title = "no results"
-    if rows:
-        about = [rows[0]["model"], count(rows[0]["items"], "item"), *(strengths if len(strengths) == 1 else ())]
-        title = f"{rows[0]['task']}: accuracy against forward passes\n({', '.join(about)})"
-    accuracy_against_passes(series, file, title=title, held=held[0] if held else None, below=True)
+        name = f"{method}, {strength}" if strength and several else method
+        series.setdefault(name, []).append(_point(row, kind))
+    return series
 
 
-def _point(row: Mapping[str, Any]) -> Point:
-    return Point(row["passes"], row["accuracy"], *row["interval"])
+def frontiers(
+    panels: Mapping[str, Series], file: Path, *, ylabel: str, mark: str = "", held: Sequence[Point | None] = ()
+) -> None:
+    """Panels of shares over the mean number of forward passes, few passes to the left, with one legend below.
+
+    `held` is vanilla at one token a step in each panel, drawn as a band.
+    """
+    names = dict.fromkeys(name for series in panels.values() for name in series)
+    bands = held or [None] * len(panels)
+    with _figure(file, len(panels), mark, legend=len(names) + 2 * any(bands)) as all_axes:
+        for axes, (title, series), band in zip(all_axes, panels.items(), bands, strict=True):
+            _band(axes, band, "vanilla, 1 token a step")
+            _draw(axes, series)
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set(title=title, xlabel="forward passes per answer")
+        all_axes[0].set_ylabel(ylabel)
+        shown = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in all_axes]
+        legend = {label: handle for labels in shown for label, handle in labels.items()}
+        place = {"loc": "outside lower center", "ncols": LEGEND_COLUMNS * min(len(panels), 2)}
+        all_axes[0].figure.legend(legend.values(), legend.keys(), **place)
+
+
+def _point(row: Mapping[str, Any], kind: str) -> Point:
+    return Point(row["passes"], row[kind], *row["interval" if kind == "accuracy" else f"{kind}_interval"])
 
 
 def curves(

@@ -77,10 +77,15 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     for (where, claim), group in groupby(findings, key=lambda each: (each.where, each.claim)):
         lines = "".join(
             f'<li><span class="verdict {_slug(each.verdict)}">{MARKS[each.verdict]} {escape(each.verdict)}</span> '
-            f"<b>{escape(each.scope)}</b> <span>{escape(each.evidence)}</span></li>"
+            f"<b>{escape(each.scope)}</b> <span>{escape(with_strength(each))}</span></li>"
             for each in group
         )
         yield f'<div class="claim"><p>{escape(claim)} <small>{escape(where)}</small></p><ul>{lines}</ul></div>'
+
+
+def with_strength(finding: Finding) -> str:
+    """The evidence, and the strength of the soft tokens that it is about."""
+    return f"{finding.evidence} ({finding.strength})" if finding.strength else finding.evidence
 
 
 def _section(section: Section, figures: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -67,3 +67,43 @@ def mark_best(cells: Sequence[Cell], *, higher: bool) -> tuple[Cell, ...]:
         return tuple(cells)
     best = max(values) if higher else min(values)
     return tuple(replace(cell, best=cell.value == best) for cell in cells)
+
+
+def join_models(found: Mapping[str, Sequence[Table]]) -> list[Table]:
+    """The tables of several models, those of one name as one table with a group of rows for each model.
+
+    The tables of a single model stay as they are, and so do tables whose columns differ from model to model.
+    """
+    if len(found) == 1:
+        return list(*found.values())
+    named: dict[tuple[str, int], dict[str, Table]] = {}
+    for model, tables in found.items():
+        for place, table in enumerate(tables):
+            named.setdefault((table.name, place), {})[model] = table
+    return [table for group in named.values() for table in _joined(group)]
+
+
+def _joined(group: Mapping[str, Table]) -> list[Table]:
+    model, first = next(iter(group.items()))
+    if len({(table.heads, table.columns) for table in group.values()}) > 1:
+        return [
+            replace(table, name=f"{table.name}-{number}", title=_of_model(table, name))
+            for number, (name, table) in enumerate(group.items(), 1)
+        ]
+    rows = [replace(row, labels=(name, *row.labels)) for name, table in group.items() for row in table.rows]
+    title = first.title.removesuffix(f", {model}")
+    return [replace(first, title=title, heads=("model", *first.heads), rows=tuple(rows), notes=_notes(group))]
+
+
+def _of_model(table: Table, model: str) -> str:
+    return table.title if table.title.endswith(f", {model}") else f"{table.title}, {model}"
+
+
+def _notes(group: Mapping[str, Table]) -> tuple[str, ...]:
+    """Notes that all models share once, the others with the model in front, in the order of the first table."""
+    every = list(dict.fromkeys(note for table in group.values() for note in table.notes))
+    made = []
+    for note in every:
+        holders = [model for model, table in group.items() if note in table.notes]
+        made.append(note if len(holders) == len(group) else f"{', '.join(holders)}: {note}")
+    return tuple(made)

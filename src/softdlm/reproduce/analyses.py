@@ -22,6 +22,8 @@ from softdlm.reproduce.study import Study
 SOFT = ("euclidean", "slerp", "additive", "norm-mix(k=1)")
 """Spelled; Additive and NormMix keep strengths of their own whatever the task's k and lambda."""
 ALL = ("vanilla", *SOFT)
+CONTROLLED = "k = 3, λ = 0.3"
+"""The strength on controlled prompts, whatever a task's own is."""
 
 
 @dataclass(frozen=True)

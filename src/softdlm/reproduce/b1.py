@@ -55,7 +55,7 @@ def off_the_midpoint(measured: Measurements) -> Decided:
 EXPERIMENT = Experiment(
     "b1", "Appendix B.1: angles and norms under linear interpolation",
     "What interpolation from [MASK] does to direction and length (appendix B.1).",
-    tables, analysis=GEOMETRY, benchmarks=BENCHMARKS, paper=PAPER,
+    tables, analysis=GEOMETRY, benchmarks=BENCHMARKS, paper=PAPER, strength="k = 4, λ = 0.5",
     claims=(
         Claim("Linear interpolation shortens the soft token, at most positions below both ends", shortens),
         Claim("Linear interpolation at one half does not reach the middle of the angle", off_the_midpoint),

@@ -13,7 +13,7 @@ from typing import Literal
 from softdlm.evaluate.metrics import Mean, holm, mcnemar
 from softdlm.evaluate.summary import Result
 from softdlm.report.document import Verdict
-from softdlm.reproduce.measurements import Cells, Measurements, paired
+from softdlm.reproduce.measurements import Cells, Measurements, Of, paired, right
 from softdlm.reproduce.study import task_title
 
 Values = Sequence[float]
@@ -92,9 +92,10 @@ class Pair:
     better: Result
     among: Result | None = None
     """Where given, only items that this cell solves are compared."""
+    of: Of = right
 
     def verdicts(self) -> tuple[list[bool], list[bool]]:
-        first, second = paired(self.worse, self.better)
+        first, second = paired(self.worse, self.better, self.of)
         if self.among is None:
             return first, second
         solved, _ = paired(self.among, self.worse)
@@ -102,12 +103,10 @@ class Pair:
         return [first[index] for index in keep], [second[index] for index in keep]
 
 
-def pairs(
-    cells: Cells, task: str, better: str, worse: str, commits: Mapping[str, str], among: Result | None = None
-) -> list[Pair]:
+def pairs(cells: Cells, task: str, better: str, worse: str, commits: Mapping[str, str], of: Of = right) -> list[Pair]:
     """Two methods at each rate where both cells are finished; the keys of `commits` name the pairs."""
     return [
-        Pair(words, first, second, among)
+        Pair(words, first, second, of=of)
         for words, commit in commits.items()
         if (first := cells.find(task, worse, commit)) and (second := cells.find(task, better, commit))
     ]
@@ -125,11 +124,13 @@ def more_solved(pairs: Sequence[Pair]) -> list[Sign]:
     return signs
 
 
-def slerp_solves_more(name: str, benchmarks: Sequence[str], worse: str, commits: Mapping[str, str]) -> Decide:
+def slerp_solves_more(
+    name: str, benchmarks: Sequence[str], worse: str, commits: Mapping[str, str], of: Of = right
+) -> Decide:
     """SLERP against another method in the cells of the named experiment, at every rate, by task."""
 
     def decide(measured: Measurements) -> Decided:
         for task in measured.study.places(*benchmarks):
-            yield task_title(task), more_solved(pairs(measured.cells[name], task, "slerp", worse, commits))
+            yield task_title(task), more_solved(pairs(measured.cells[name], task, "slerp", worse, commits, of))
 
     return decide

@@ -10,7 +10,7 @@ from softdlm.reproduce.experiment import Experiment
 
 NAMES = (
     "figure1", "table1", "table2", "table3", "table4", "b1", "table5",
-    "figure2", "table6", "table7", "table8", "frontier", "extras",
+    "figure2", "table6", "table7", "table8", "best", "consistent", "rivals", "frontier", "agreement",
 )  # fmt: skip
 EXPERIMENTS: tuple[Experiment, ...] = tuple(import_module(f"{__package__}.{name}").EXPERIMENT for name in NAMES)
 

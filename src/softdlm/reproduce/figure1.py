@@ -6,7 +6,7 @@ from softdlm.analysis.plans import joint_plan
 from softdlm.analysis.prompts import figure1_prompt
 from softdlm.report.document import Drawing
 from softdlm.report.table import Cell, Column, Row, Table
-from softdlm.reproduce.analyses import ALL, on_prompts
+from softdlm.reproduce.analyses import ALL, CONTROLLED, on_prompts
 from softdlm.reproduce.evidence import Decided, Sign
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
@@ -58,7 +58,7 @@ EXPERIMENT = Experiment(
     "figure1", "Figure 1: two answers, in sequence, in parallel and soft",
     "The joint probability of every combination of two answers (section 2.3).",
     tables, drawings, analysis=on_prompts("joint", joint_plan, ALL, lambda: [figure1_prompt()]),
-    models=tuple(MODELS.values()),
+    models=tuple(MODELS.values()), strength=CONTROLLED,
     claims=(
         Claim(
             "Soft tokens move probability to the coherent answers, and the most likely answer is one of them", coherent

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from softdlm.analysis.plans import Result as AnalysisResult
 from softdlm.evaluate.metrics import Effort, Share
 from softdlm.evaluate.summary import Result, effort_of
-from softdlm.registry import build, title
+from softdlm.registry import build, spell, title
 from softdlm.reproduce.study import Study, rate_title
 
 
@@ -26,6 +26,15 @@ class Cells:
         if len(found) > 1:
             raise ValueError(f"{task}, {method}, {rate} is ambiguous: {[each.folder.name for each in found]}")
         return found[0] if found else None
+
+    def spelled(self, task: str, feedback: str, commit: str) -> Result | None:
+        """The cell of a task, a spelled feedback rule with all its parameters, and a rate."""
+        rule, rate = spell(build("feedback", feedback)), rate_title(commit)
+        for each in self.results:
+            same = each.protocol["decoding"]["feedback"] == rule and rate_title(each.rate) == rate
+            if same and is_of(each, task):
+                return each
+        return None
 
     def single(self, task: str) -> Result | None:
         """Vanilla at one token a step."""
@@ -51,17 +60,37 @@ def is_of(result: Result, task: str) -> bool:
     return name == task or name.startswith(f"{task}-")
 
 
-def share(result: Result) -> Share:
-    """The share of items that a cell solves."""
-    return Share.of([sample.correct for sample in result.samples.values()])
+def right(result: Result, ids: Sequence[str]) -> list[bool]:
+    return result.verdicts(ids)
 
 
-def paired(first: Result, second: Result) -> tuple[list[bool], list[bool]]:
+def consistent(result: Result, ids: Sequence[str]) -> list[bool]:
+    """Whether each answer agrees with itself (softdlm.tasks.consistency)."""
+    found = result.consistent(ids)
+    if found is None:
+        raise ValueError(f"{result.folder.name} holds no verdicts on consistency")
+    return found
+
+
+def right_and_consistent(result: Result, ids: Sequence[str]) -> list[bool]:
+    return [both[0] and both[1] for both in zip(right(result, ids), consistent(result, ids), strict=True)]
+
+
+Of = Callable[[Result, Sequence[str]], list[bool]]
+"""What is asked of the answers of a cell: `right`, `consistent` or `right_and_consistent`."""
+
+
+def share(result: Result, of: Of = right) -> Share:
+    """The share of items for which the answer is yes."""
+    return Share.of(of(result, list(result.samples)))
+
+
+def paired(first: Result, second: Result, of: Of = right) -> tuple[list[bool], list[bool]]:
     """Verdicts on the same items, in the same order."""
     if first.samples.keys() != second.samples.keys():
         raise ValueError(f"{first.folder.name} and {second.folder.name} answer different items")
     ids = sorted(first.samples)
-    return first.verdicts(ids), second.verdicts(ids)
+    return of(first, ids), of(second, ids)
 
 
 def effort(result: Result) -> Effort:
@@ -77,8 +106,14 @@ class Measurements:
     analyses: Mapping[str, Sequence[AnalysisResult]] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)
     """Experiment -> the number of cells that it needs."""
+    searches: Mapping[str, Cells] = field(default_factory=dict)
+    """Experiment -> the cells that its settings were chosen from."""
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Experiment or analysis -> why a part of it was not measured, a line each."""
+
+    def searched(self, name: str) -> Cells:
+        """The cells that an experiment's settings are chosen from; none where nothing was searched."""
+        return self.searches.get(name, Cells([]))
 
     def rows(self, name: str) -> list[Any]:
         """All rows of an analysis."""
@@ -91,7 +126,8 @@ class Measurements:
 
     def all_cells(self) -> list[Result]:
         """Every cell once, also where several experiments share it."""
-        return list({each.folder.name: each for cells in self.cells.values() for each in cells.results}.values())
+        every = [*self.cells.values(), *self.searches.values()]
+        return list({each.folder.name: each for cells in every for each in cells.results}.values())
 
     def decoding_settings(self) -> dict[str, Any]:
         """The settings that all cells of a comparison share, named by task and number of items."""

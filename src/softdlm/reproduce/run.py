@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -29,7 +29,7 @@ from softdlm.report.words import rounded
 from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.measurements import Cells, Measurements, effort
-from softdlm.reproduce.study import Study
+from softdlm.reproduce.study import Grids, Study, titles
 from softdlm.version import __version__
 
 CELLS, ROWS = "cells", "rows"
@@ -43,24 +43,49 @@ def collect(
     study: Study, experiments: Sequence[Experiment], out: Path, run_cells: RunCells, screen: Screen
 ) -> tuple[Measurements, list[str]]:
     """Everything that the experiments need, each cell and each analysis once; also what failed, a line each."""
-    executor = LocalExecutor(study.batch_size)
-    finder = Finder()
-    wanted = {each.name: join(plans(each.cells(study), finder)) for each in experiments if each.cells is not None}
-    whole = join(list(wanted.values()))
-    failed = run_cells(whole, out / CELLS, executor) if whole.cells else list(whole.failures)
-    cells = {name: _finished(plan, out / CELLS) for name, plan in wanted.items()}
-    missing: dict[str, list[str]] = {name: _unfinished(plan, cells[name]) for name, plan in wanted.items()}
+    executor, finder = LocalExecutor(study.batch_size), Finder()
+    folder, failed = out / CELLS, list[str]()
+
+    def measure(wanted: Mapping[str, Plan]) -> dict[str, Cells]:
+        whole = join(list(wanted.values()))
+        failed.extend(run_cells(whole, folder, executor) if whole.cells else whole.failures)
+        return {name: _finished(plan, folder) for name, plan in wanted.items()}
+
+    def plan(grids: Mapping[str, Grids]) -> dict[str, Plan]:
+        return {name: join(plans(each, finder)) for name, each in grids.items()}
+
+    searched = plan({each.name: each.search(study) for each in experiments if each.search})
+    fixed = plan({each.name: each.cells(study) for each in experiments if each.cells})
+    searches = measure(searched)
+    follow = plan({each.name: each.follow(study, searches[each.name]) for each in experiments if each.follow})
+    wanted = {name: join([each, follow[name]]) if name in follow else each for name, each in fixed.items()}
+    cells = measure(wanted)
+    missing = {name: _unfinished(each, cells[name]) for name, each in wanted.items()}
+    found = _analyses(study, experiments, out / ROWS, executor, screen, missing, failed)
+    planned = {name: len(each.cells) for name, each in wanted.items()}
+    return Measurements(study, cells, found, planned, searches, missing), list(dict.fromkeys(failed))
+
+
+def _analyses(
+    study: Study,
+    experiments: Sequence[Experiment],
+    folder: Path,
+    executor: LocalExecutor,
+    screen: Screen,
+    missing: dict[str, list[str]],
+    failed: list[str],
+) -> dict[str, list[AnalysisResult]]:
+    """The rows of every analysis; why one could not be made is added to `missing` and `failed`."""
     found: dict[str, list[AnalysisResult]] = {}
     for name, analysis in {each.analysis.name: each.analysis for each in experiments if each.analysis}.items():
         try:
-            found[name] = analyse(analysis, study, executor, out / ROWS, screen)
+            found[name] = analyse(analysis, study, executor, folder, screen)
         except (SoftDLMError, torch.OutOfMemoryError) as error:
             reason = Failure.of(error).reason
             missing[name] = [reason]
             failed.append(f"{name}: {reason}")
             screen.say(f"softdlm: {name}: {reason}")
-    planned = {name: len(plan.cells) for name, plan in wanted.items()}
-    return Measurements(study, cells, found, planned, missing), failed
+    return found
 
 
 def analyse(
@@ -92,57 +117,92 @@ def _unfinished(plan: Plan, cells: Cells) -> list[str]:
     return [*plan.failures, *([f"{left} unfinished cells"] if left else [])]
 
 
-def conclude(measured: Measurements, experiments: Sequence[Experiment], failed: Sequence[str]) -> Report:
-    """The report, a pure function of the measurements but for the date and the machine."""
-    study, found = measured.study, protocol(measured)
+def conclude(every: Sequence[Measurements], experiments: Sequence[Experiment], failed: Sequence[str]) -> Report:
+    """The report on one model or several, a pure function of the measurements but for the date and the machine."""
+    studies, found = [each.study for each in every], protocol(every)
     work = f"Measured {found['date']}: {found['cells']} cells, {found['sample_passes']:,} sample-passes."
-    other = f" The paper did not measure this model; its numbers beside ours are of {study.printed.model}."
     return Report(
-        f"Soft tokens on {study.title}",
-        work + ("" if study.printed.same else other),
-        study.scale.mark,
-        tuple(each.section(measured) for each in experiments),
-        tuple(finding for each in experiments for finding in each.findings(measured)),
+        f"Soft tokens on {_listed(titles(studies))}",
+        " ".join([work, *_orientation(studies)]),
+        studies[0].scale.mark,
+        tuple(each.section(*every) for each in experiments),
+        tuple(finding for each in experiments for finding in each.findings(*every)),
         found,
         tuple(failed),
     )
 
 
-def protocol(measured: Measurements) -> dict[str, Any]:
-    """Settings, versions, machine, and the work done in sample-passes."""
-    results = measured.all_cells()
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _orientation(studies: Sequence[Study]) -> Iterator[str]:
+    """Whose numbers stand beside those of models that the paper did not measure."""
+    for name, study in zip(titles(studies), studies, strict=True):
+        if not study.printed.same:
+            which = "this model" if len(studies) == 1 else name
+            yield f"The paper did not measure {which}; its numbers beside ours are of {study.printed.model}."
+
+
+def protocol(every: Sequence[Measurements]) -> dict[str, Any]:
+    """Settings, versions, machine, and the work done in sample-passes; with several models, settings by model."""
+    results = [result for measured in every for result in measured.all_cells()]
     sessions = [each for result in results for each in read_manifest(result.folder)["sessions"]]
+    names = titles([each.study for each in every])
+
+    def by_model(of: Callable[[Measurements], Any]) -> Any:
+        return of(every[0]) if len(every) == 1 else {name: of(each) for name, each in zip(names, every, strict=True)}
+
     return {
         "date": date.today().isoformat(),
         "cells": len(results),
         "sample_passes": sum(effort(each).forwards for each in results),
         "decoding_seconds": round(sum(effort(each).seconds for each in results), 1),
-        "study": measured.study.record(),
-        "decoding": measured.decoding_settings(),
-        "analyses": {name: [each.settings for each in found] for name, found in measured.analyses.items()},
+        "study": by_model(lambda each: each.study.record()),
+        "decoding": by_model(Measurements.decoding_settings),
+        "analyses": by_model(_analysis_settings),
         "versions": {"softdlm": __version__, "python": platform.python_version(), **versions()},
         "hardware": hardware(),
         "measured_on": sorted({str(each.get("hardware")) for each in sessions}),
     }
 
 
-def write_data(report: Report, measured: Measurements, out: Path, name: str) -> None:
+def _analysis_settings(measured: Measurements) -> dict[str, Any]:
+    return {name: [each.settings for each in found] for name, found in measured.analyses.items()}
+
+
+def write_data(report: Report, every: Sequence[Measurements], out: Path, name: str) -> None:
     """The report as data, and the cells and rows that it was made of, small enough to keep."""
     folder = out / "data"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / f"{name}.json", report.record())
-        write_json(folder / "cells.json", {"mark": report.mark, "cells": _cells_record(measured)})
-        for analysed in measured.analyses:
+        cells = [record for measured in every for record in _cells_record(measured)]
+        write_json(folder / "cells.json", {"mark": report.mark, "cells": cells})
+        for analysed in dict.fromkeys(name for measured in every for name in measured.analyses):
             if analysed not in BULKY:
-                found = [rounded(asdict(row)) for row in measured.rows(analysed)]
-                write_json(folder / f"{analysed}.json", {"mark": report.mark, "rows": found})
+                write_json(folder / f"{analysed}.json", {"mark": report.mark, "rows": _rows_record(every, analysed)})
+
+
+def _rows_record(every: Sequence[Measurements], analysed: str) -> list[dict[str, Any]]:
+    """The rows of an analysis, with the model where there are several."""
+    names = titles([each.study for each in every])
+    return [
+        ({"model": name} if len(every) > 1 else {}) | rounded(asdict(row))
+        for name, measured in zip(names, every, strict=True)
+        for row in measured.rows(analysed)
+    ]
 
 
 def _cells_record(measured: Measurements) -> list[dict[str, Any]]:
-    """Every cell once, with its verdicts in the order of the sorted item ids."""
+    """Every cell once, with its verdicts in the order of the sorted item ids: right, and where asked consistent."""
     results = measured.all_cells()
-    verdicts = {
-        each.folder.name: "".join("01"[each.samples[item].correct] for item in sorted(each.samples)) for each in results
-    }
-    return [{**row, "verdicts": verdicts[row["cell"]]} for row in rows(results)]
+    verdicts = {each.folder.name: _digits(each) for each in results}
+    return [{**row, **verdicts[row["cell"]]} for row in rows(results)]
+
+
+def _digits(result: Result) -> dict[str, str]:
+    ids = sorted(result.samples)
+    consistent = result.consistent(ids)
+    found = {"verdicts": result.verdicts(ids)} | ({} if consistent is None else {"consistent": consistent})
+    return {name: "".join("01"[each] for each in values) for name, values in found.items()}

@@ -74,7 +74,18 @@ class Scale:
     thresholds: tuple[float, ...] = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
     bounds: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
     frontier: tuple[str, ...] = ("vanilla", "slerp")
-    extra_rates: tuple[int, ...] = (2, 4, 8)
+    rivals: tuple[str, ...] = (
+        *(f"topn({n})" for n in (1, 2, 4, 8, 16)),
+        *(f"entropy({gamma})" for gamma in (0.02, 0.1, 0.3)),
+        *(f"threshold({tau})" for tau in (0.9, 0.95)),
+    )
+    """Commit rules under which the rules of others are compared."""
+    search: int | None = 300
+    """Items that a search for settings is made on."""
+    search_rates: tuple[str, ...] = steps(2, 4, 8)
+    """Commit rules of the paper's search for k and lambda."""
+    rival_rates: tuple[str, ...] = ("topn(4)", "topn(8)", "entropy(0.1)")
+    """Commit rules of the search for the settings of the rules of others."""
     mark: str = ""
     """Shown on every output, such as that the run was quick; empty for a full run."""
 
@@ -82,7 +93,8 @@ class Scale:
         """The same scale with at most `limit` items, prompts and completions of each kind."""
         if limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}")
-        least = {name: min(limit, getattr(self, name)) for name in ("geometry", "completions", "agreement")}
+        sizes = ("geometry", "completions", "agreement", "search")
+        least = {name: min(limit, getattr(self, name) or limit) for name in sizes}
         items = {domain: min(limit, size or limit) for domain, size in self.items.items()}
         mark = ", ".join(part for part in (self.mark, f"at most {limit} items of each kind") if part)
         return replace(self, items=items, prompts=min(limit, self.prompts or limit), mark=mark, **least)
@@ -91,7 +103,8 @@ class Scale:
 FULL = Scale("full")
 QUICK = Scale(
     "quick", items={"math": 16, "code": 10}, geometry=8, completions=3, agreement=8, lams=(0.1, 0.3, 0.5, 0.7),
-    ks=(2, 3, 4), thresholds=(0.7, 0.9), bounds=(0.1, 0.4), extra_rates=(4,), mark="quick run, few items",
+    ks=(2, 3, 4), thresholds=(0.7, 0.9), bounds=(0.1, 0.4), rivals=("topn(4)", "entropy(0.1)"), search=2,
+    search_rates=("topn(8)",), rival_rates=("topn(8)",), mark="quick run, few items",
 )  # fmt: skip
 
 
@@ -181,10 +194,10 @@ class Study:
                 found[task] = like[0]
         return found
 
-    def spec(self, task: str, most: int | None = None) -> TaskSpec:
+    def spec(self, task: str, most: int | None = None, split: str = "test") -> TaskSpec:
         """How a task is loaded, with at most `most` items."""
         sizes = [size for size in (self.scale.items[domain_of(task)], most) if size is not None]
-        return TaskSpec(task, "test", min(sizes) if sizes else None, self.data_dir, self.allow_unsandboxed)
+        return TaskSpec(task, split, min(sizes) if sizes else None, self.data_dir, self.allow_unsandboxed)
 
     def grids(
         self,
@@ -193,6 +206,7 @@ class Study:
         commits: Sequence[str],
         *,
         most: int | None = None,
+        split: str = "test",
         single: bool = False,
         **strengths: Any,
     ) -> Grids:
@@ -201,7 +215,7 @@ class Study:
         `most` limits the items, `single` adds vanilla at one token a step, and in `strengths` `ks` and `lams` replace
         the task's own.
         """
-        specs = tuple(self.spec(task, most) for task in tasks)
+        specs = tuple(self.spec(task, most, split) for task in tasks)
         decodings = sweep(Decoding(max_new_tokens=self.max_new_tokens), methods, commits, **strengths)
         return [Grid((self.model,), specs, decodings, "paper", self.reading, single)] if specs else []
 
@@ -219,6 +233,21 @@ class Study:
         strengths = {task: dict(zip(("k", "lam"), self.strength(task), strict=True)) for task in self.tasks}
         reading = self.reading or (paper.READINGS[0] if self.family == "Dream" else None)
         return {**shown, "reading": reading, "strength": strengths, "scale": asdict(self.scale)}
+
+
+def titles(studies: Sequence[Study]) -> list[str]:
+    """What the models of several studies are called; those of one name by their place or number as well."""
+    names = [study.title for study in studies]
+    whole = [study.model.name if names.count(name) > 1 else name for study, name in zip(studies, names, strict=True)]
+    return [f"{name} ({number})" if whole.count(name) > 1 else name for number, name in enumerate(whole, 1)]
+
+
+def strength_words(study: Study, tasks: Iterable[str]) -> str:
+    """k and lambda of the soft tokens, written once where all tasks share them."""
+    found = {task: "k = {}, λ = {:g}".format(*study.strength(task)) for task in tasks}
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{each} ({task_title(task)})" for task, each in found.items())
 
 
 def domain_of(task: str) -> paper.Domain:

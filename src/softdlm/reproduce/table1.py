@@ -6,7 +6,7 @@ from statistics import fmean
 
 from softdlm.analysis.plans import mixtures_plan
 from softdlm.report.table import Column, Row, Table, mark_best
-from softdlm.reproduce.analyses import SOFT, on_prompts
+from softdlm.reproduce.analyses import CONTROLLED, SOFT, on_prompts
 from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
@@ -43,7 +43,7 @@ def multiplicative(measured: Measurements) -> Decided:
 EXPERIMENT = Experiment(
     "table1", "Table 1: is a soft token read as an additive or a multiplicative mixture?",
     "Jensen-Shannon divergence of soft-token predictions to both mixtures, on controlled prompts (section 5.1).",
-    tables, analysis=on_prompts("mixtures", mixtures_plan, SOFT), paper=PAPER,
+    tables, analysis=on_prompts("mixtures", mixtures_plan, SOFT), paper=PAPER, strength=CONTROLLED,
     claims=(
         Claim("SLERP's predictions are closer to the multiplicative than to the additive mixture", multiplicative),
     ),

@@ -69,7 +69,7 @@ def orthogonal(measured: Measurements) -> Decided:
 EXPERIMENT = Experiment(
     "table3", "Table 3: geometry of candidates and [MASK]",
     "Cosines at the open positions met while decoding (section 6.3).",
-    tables, analysis=GEOMETRY, benchmarks=BENCHMARKS, paper=PAPER,
+    tables, analysis=GEOMETRY, benchmarks=BENCHMARKS, paper=PAPER, strength="k = 3",
     claims=(
         Claim("Candidates are better aligned with one another than their aggregate with [MASK]", aligned),
         Claim(f"The aggregate is nearly orthogonal to [MASK] (|cosine| below {NEAR})", orthogonal),

@@ -6,7 +6,7 @@ from functools import partial
 
 from softdlm.analysis.plans import consistency_plan
 from softdlm.report.table import Column, Row, Table, mark_best
-from softdlm.reproduce.analyses import ALL, on_prompts
+from softdlm.reproduce.analyses import ALL, CONTROLLED, on_prompts
 from softdlm.reproduce.evidence import Decided, larger
 from softdlm.reproduce.experiment import Claim, Experiment
 from softdlm.reproduce.measurements import Measurements
@@ -47,7 +47,7 @@ def closer(better: str, worse: str, measured: Measurements) -> Decided:
 EXPERIMENT = Experiment(
     "table4", "Table 4: agreement with a sequential reference",
     "Reverse KL of the factorised prediction, on controlled prompts (section 5.2).",
-    tables, analysis=on_prompts("consistency", consistency_plan, ALL), paper=PAPER,
+    tables, analysis=on_prompts("consistency", consistency_plan, ALL), paper=PAPER, strength=CONTROLLED,
     claims=(
         Claim("SLERP is closer to the sequential reference than vanilla", partial(closer, "slerp", "vanilla")),
         Claim("SLERP is closer to the sequential reference than Euclidean soft tokens",

@@ -55,7 +55,7 @@ EXPERIMENT = Experiment(
     "table8", "Table 8: agreement on the model's own answers",
     "Reverse KL on spans of two to four tokens (appendix D.4).",
     tables, analysis=on_tasks("completions", completions_plan, BENCHMARKS, ALL, (4, 0.3), ("vanilla", "topn(1)")),
-    benchmarks=BENCHMARKS, paper=PAPER,
+    benchmarks=BENCHMARKS, paper=PAPER, strength="k = 4, λ = 0.3",
     claims=(
         Claim(
             "On its own answers SLERP is closer to the sequential reference than vanilla and Euclidean soft tokens",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,8 @@ from softdlm.evaluate.metrics import Mean, mcnemar
 from softdlm.evaluate.summary import Result
 from softdlm.report.figures import Point
 from softdlm.report.table import Cell, Column, Row, Table, mark_best
-from softdlm.reproduce.measurements import Cells, Measurements, effort, paired, share
-from softdlm.reproduce.study import Study, task_title
+from softdlm.reproduce.measurements import Cells, Measurements, Of, effort, paired, right, share
+from softdlm.reproduce.study import Study, strength_words, task_title
 
 METHODS = {
     "euclidean": "Euclidean",
@@ -20,6 +20,11 @@ METHODS = {
     "euclidean-mask-norm": "linear, [MASK] norm",
     "additive": "Additive",
     "norm-mix": "NormMix",
+    "lrd": "LRD",
+    "remix": "ReMix",
+    "soft-token-5": "SoftToken, 5",
+    "euclidean-best": "Euclidean, best",
+    "slerp-best": "SLERP, best",
 }
 INTERVAL = "Brackets: 95 % intervals (Wilson). p: exact McNemar test against the first column, same items."
 
@@ -28,24 +33,26 @@ def method_title(name: str) -> str:
     return METHODS.get(name, name)
 
 
-def accuracy(result: Result | None, base: Result | None = None) -> Cell:
-    """Per cent solved, with a p-value against `base` where that is another cell."""
+def accuracy(result: Result | None, base: Result | None = None, of: Of = right) -> Cell:
+    """Per cent solved (or what else `of` asks), with a p-value against `base` where that is another cell."""
     if result is None:
         return Cell()
     other = None if base is None or base.folder == result.folder else base
-    return Cell(*share(result)[:3], note=f"p {mcnemar(*paired(other, result)):.2g}" if other else "")
+    return Cell(*share(result, of)[:3], note=f"p {mcnemar(*paired(other, result, of)):.2g}" if other else "")
 
 
-def accuracies(cells: Cells, task: str, methods: Sequence[str], commit: str, *, passes: bool = False) -> list[Cell]:
+def accuracies(
+    cells: Cells, task: str, methods: Sequence[str], commit: str, *, passes: bool = False, of: Of = right
+) -> list[Cell]:
     """The methods at one rate, with p-values against the first; then, if asked for, their passes."""
     found = [cells.find(task, method, commit) for method in methods]
     efforts = [Cell(None if each is None else effort(each).passes) for each in found if passes]
-    return [*mark_best([accuracy(each, found[0]) for each in found], higher=True), *efforts]
+    return [*mark_best([accuracy(each, found[0], of) for each in found], higher=True), *efforts]
 
 
-def point(result: Result, x: float) -> Point:
-    """Accuracy in per cent with its interval, drawn at x."""
-    return Point(x, *share(result)[:3])
+def point(result: Result, x: float, of: Of = right) -> Point:
+    """Accuracy in per cent (or what else `of` asks) with its interval, drawn at x."""
+    return Point(x, *share(result, of)[:3])
 
 
 def mean_cell(values: Sequence[float], weights: Sequence[float] | None = None) -> Cell:
@@ -70,17 +77,24 @@ def cell_table(
     *,
     interval: str = INTERVAL,
     last: Sequence[str] = (),
+    soft: str = "",
+    own: str = "",
 ) -> Table:
-    """A table of accuracies by row labels; `places` (task -> benchmark) is None where the paper has no such table."""
+    """A table of accuracies by row labels; `places` (task -> benchmark) is None where the paper has no such table.
+
+    `soft` says what the soft tokens' settings are, where they are not each task's own k and lambda. `own` is the
+    table's own name, where an experiment has several.
+    """
     study, lines = measured.study, tuple(Row(labels, tuple(cells)) for labels, cells in rows.items())
     counts = {each.labels["task"]: len(each.samples) for each in measured.cells[name].results}
     items = ", ".join(f"{count:,} {task_title(task)}" for task, count in counts.items())
     there = any(cell.paper is not None for line in lines for cell in line.cells)
-    first = [f"Items: {items}." if counts else "No cell is finished.", _strength_note(study, places or study.tasks)]
+    soft = soft or f"Soft tokens with {strength_words(study, places or study.tasks)}."
+    first = [f"Items: {items}." if counts else "No cell is finished.", soft]
     printed = () if places is None else paper_notes(study, places, there)
     every = [*first, *([interval] if interval else ()), *printed, *last]
     made = tuple(Column(method_title(each)) for each in columns)
-    return Table(name, f"{title}, {study.title}", heads, made, lines, tuple(every), study.scale.mark)
+    return Table(own or name, f"{title}, {study.title}", heads, made, lines, tuple(every), study.scale.mark)
 
 
 def accuracy_table(
@@ -137,11 +151,3 @@ def paper_notes(study: Study, places: Mapping[str, str] | None, there: bool = Tr
 
 def prompts_note(study: Study) -> str:
     return "Prompts inside the chat template." if study.chat else "Prompts as raw text."
-
-
-def _strength_note(study: Study, tasks: Iterable[str]) -> str:
-    """k and lambda of the soft tokens, written once where all tasks share them."""
-    found = {task: "k = {}, λ = {:g}".format(*study.strength(task)) for task in tasks}
-    if len(set(found.values())) == 1:
-        return f"Soft tokens with {next(iter(found.values()))}."
-    return "Soft tokens with " + "; ".join(f"{each} ({task_title(task)})" for task, each in found.items()) + "."
