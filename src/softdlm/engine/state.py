@@ -111,7 +111,8 @@ class Buffers:
 
 
 def _initial(rule: Any, canvas: Canvas, vocabulary: int) -> RuleState:
-    return rule.init(*canvas.ids.shape, canvas.ids.device, vocabulary) if isinstance(rule, Stateful) else {}
+    rows, length = canvas.ids.shape
+    return rule.init(rows, length, canvas.ids.device, vocabulary) if isinstance(rule, Stateful) else {}
 
 
 def _inside(record: Any) -> Any:
