@@ -199,7 +199,7 @@ class Patient:
 
     may_wait: int = 2
 
-    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> dict[str, torch.Tensor]:
         return {"passes": torch.zeros(rows, 1, device=device), "seen": torch.zeros(rows, length, device=device)}
 
     def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:
@@ -228,7 +228,7 @@ class Counting:
     kept: list[Any] = field(default_factory=list)
     """The memory in each pass, for a test to read."""
 
-    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> dict[str, torch.Tensor]:
         return {"passes": torch.zeros(rows, 1, device=device), "seen": torch.zeros(rows, length, device=device)}
 
     def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:
@@ -245,7 +245,7 @@ class Fading:
 
     k: int = 1
 
-    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> dict[str, torch.Tensor]:
         return {"seen": torch.full((rows, length), 100.0, device=device)}
 
     def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:

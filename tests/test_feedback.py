@@ -163,18 +163,18 @@ def test_norm_mix_takes_the_mixture_of_the_norms(seed: int, k: int) -> None:
 
 
 @given(seeds, st.integers(1, 4), st.floats(0, 2))
-def test_confidence_mix_is_a_mean_with_mask_weighted_by_what_the_best_candidate_lacks(
+def test_soft_token_is_a_mean_with_mask_weighted_by_what_the_best_candidate_lacks(
     seed: int, k: int, extra: float
 ) -> None:
     prediction, embeddings, context = world(seed, torch.float64)
-    soft = build("feedback", f"confidence-mix(k={k}, extra={extra!r})")(prediction, embeddings, context)
+    soft = build("feedback", f"soft-token(k={k}, extra={extra!r})")(prediction, embeddings, context)
     for row in range(OPEN):
         shares = prediction.topk_probs[row, :k]
         weights = torch.cat([shares, 1 - shares[:1] + extra])
         ends = torch.cat([embeddings.table[prediction.topk_ids[row, :k]], embeddings.mask[None]])
         torch.testing.assert_close(soft[row], (weights / weights.sum()) @ ends)
     with pytest.raises(UsageError, match=r"extra weight of \[MASK\] must be at least 0, not -1"):
-        build("feedback", "confidence-mix(extra=-1)")
+        build("feedback", "soft-token(extra=-1)")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from softdlm.engine.answer import Generation
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.evaluate.api import evaluate
-    from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp
+    from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp, SoftToken
     from softdlm.generation import generate
     from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
+    from softdlm.rival_commit import KLASS, LRDCommit, Prophet, ReMixCommit, TopNEps
+    from softdlm.rival_feedback import LRD, ReMix
     from softdlm.trace import Trace
     from softdlm.types import Canvas, Context, Embeddings, Prediction, Step
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 _HOMES = {
     **dict.fromkeys(["Prefix", "Dual"], "softdlm.cache"),
     **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound", "LeadIn"], "softdlm.commit"),
-    **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix"], "softdlm.feedback"),
+    **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix", "SoftToken"], "softdlm.feedback"),
+    **dict.fromkeys(["KLASS", "LRDCommit", "Prophet", "ReMixCommit", "TopNEps"], "softdlm.rival_commit"),
+    **dict.fromkeys(["LRD", "ReMix"], "softdlm.rival_feedback"),
     **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),
     **dict.fromkeys(
         ["SoftDLMError", "UsageError", "CheckpointError", "TokenizerError", "PromptError", "ResultsError"],

@@ -84,6 +84,7 @@ class Clock:
             per_row(active),
             index=torch.arange(canvas.ids.shape[1], device=canvas.ids.device) - first(canvas.free),
             soft=soft,
+            in_block=block.inside,
         )
 
 

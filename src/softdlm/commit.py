@@ -3,9 +3,9 @@
 Every rule is a frozen value, called as `rule(prediction, open, context) -> mask`, all "B L". It does not see the model,
 so any rule combines with any feedback, family and block length. To write your own, write such a function.
 
-A rule may declare three more things. `may_wait` is the most passes in a row in which it may commit nothing (0 where it
-is not declared). `needs = "probs"` asks for the full distribution in `prediction.probs`. `init` and `update` give it
-a memory: see `softdlm.types.Stateful`.
+A rule may declare four more things. `may_wait` is the most passes in a row in which it may commit nothing (0 where it
+is not declared). `k` is the number of candidates that it reads. `needs = "probs"` asks for the full distribution in
+`prediction.probs`. `init` and `update` give it a memory: see `softdlm.types.Stateful`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from softdlm.errors import UsageError
 from softdlm.registry import named, spell
-from softdlm.types import Context, Prediction
+from softdlm.types import Context, Prediction, Stateful
 
 Rank = Literal["confidence", "margin", "entropy"]
 
@@ -67,8 +67,8 @@ class TopN:
         return f"{self.n} a step"
 
     def __post_init__(self) -> None:
-        _at_least("tokens per step n", self.n, 1)
-        _check_rank(self.rank)
+        check_least("tokens per step n", self.n, 1)
+        check_rank(self.rank)
 
     def count(self, context: Context) -> Int[Tensor, "B 1"]:
         return torch.full_like(context.left, self.n)
@@ -101,12 +101,11 @@ class Steps:
         return f"{self.steps} {'step' if self.steps == 1 else 'steps'}, {self.schedule}"
 
     def __post_init__(self) -> None:
-        _at_least("steps", self.steps, 1)
-        _check_choice("schedule", self.schedule, ("even", "eps"))
-        _check_choice("over", self.over, ("masks", "block"))
-        if not 0 <= self.eps < 1:
-            raise UsageError(f"eps must lie in [0, 1), not {self.eps}")
-        _check_rank(self.rank)
+        check_least("steps", self.steps, 1)
+        check_choice("schedule", self.schedule, ("even", "eps"))
+        check_choice("over", self.over, ("masks", "block"))
+        check_eps(self.eps)
+        check_rank(self.rank)
 
     def count(self, context: Context) -> Int[Tensor, "B 1"]:
         step = context.block_passes
@@ -120,7 +119,7 @@ class Steps:
     def _eps(self, context: Context) -> Int[Tensor, "B 1"]:
         times = torch.linspace(1, self.eps, self.steps + 1, device=context.left.device)
         step = context.block_passes.clamp(max=self.steps - 1)
-        return (context.left * (1 - times[step + 1] / times[step])).long()
+        return uncovered(context.left, times[step], times[step + 1])
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         return open & (places(prediction, open, self.rank) < self.count(context))
@@ -151,7 +150,7 @@ class Threshold:
         if not self.tau >= 0:
             raise UsageError(f"threshold tau must be at least 0, not {self.tau}")
         if self.budget is not None:
-            _at_least("budget", self.budget, 1)
+            check_least("budget", self.budget, 1)
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         bar = math.log(self.tau) if self.tau > 0 else float("-inf")
@@ -181,7 +180,7 @@ class Factor:
     def __post_init__(self) -> None:
         if not self.f >= 0:
             raise UsageError(f"factor f must be at least 0, not {self.f}")
-        _check_choice("variant", self.variant, ("original", "dllm"))
+        check_choice("variant", self.variant, ("original", "dllm"))
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         place = places(prediction, open, "confidence")
@@ -210,7 +209,7 @@ class EntropyBound:
     def __post_init__(self) -> None:
         if not self.gamma >= 0:
             raise UsageError(f"entropy bound gamma must be at least 0, not {self.gamma}")
-        _check_rank(self.rank)
+        check_rank(self.rank)
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         ranked = order(prediction, open, self.rank)
@@ -237,12 +236,20 @@ class LeadIn:
     def may_wait(self) -> int:
         return wait_of(self.then)
 
+    def __post_init__(self) -> None:
+        check_inner(self.then)
+
     def __str__(self) -> str:
         return f"first alone, then {rate_label(self.then)}"
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         leading = open & (open.cumsum(1) == 1)
         return torch.where(context.block_passes == 0, leading, self.then(prediction, open, context))
+
+
+def uncovered(left: Int[Tensor, "B 1"], now: Float[Tensor, "B 1"], after: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+    """Dream's count: of the masks left, the share that going from time `now` to `after` uncovers, rounded down."""
+    return (left * (1 - after / now)).long()
 
 
 def wait_of(rule: CommitRule) -> int:
@@ -257,15 +264,28 @@ def rate_label(rule: CommitRule) -> str:
     return str(rule) if type(rule).__str__ is not object.__str__ else spell(rule).rpartition(".py:")[2]
 
 
-def _at_least(name: str, value: int, least: int) -> None:
+def check_inner(rule: CommitRule) -> None:
+    """A rule inside a rule: the loop keeps the memory of the outer one only."""
+    if not callable(rule):
+        raise UsageError(f"the inner rule must be a commit rule, such as topn(1), not {rule!r}")
+    if isinstance(rule, Stateful):
+        raise UsageError(f"{spell(rule)} has a memory and cannot stand inside another rule: use it on its own")
+
+
+def check_eps(eps: float) -> None:
+    if not 0 <= eps < 1:
+        raise UsageError(f"eps must lie in [0, 1), not {eps}")
+
+
+def check_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise UsageError(f"{name} must be at least {least}, not {value}")
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
-def _check_rank(rank: str) -> None:
-    _check_choice("rank", rank, get_args(Rank))
+def check_rank(rank: str) -> None:
+    check_choice("rank", rank, get_args(Rank))

@@ -135,8 +135,8 @@ class NormMix:
         _check(self.k, 0.0, None, (None,))
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        mask = _working(embeddings.mask)
-        candidates = _working(embeddings.table[prediction.topk_ids[:, : self.k]])
+        mask = working(embeddings.mask)
+        candidates = working(embeddings.table[prediction.topk_ids[:, : self.k]])
         weights = prediction.topk_probs[:, : self.k, None].to(mask.dtype)
         rest = 1 - weights.sum(1)
         mix = (weights * candidates).sum(1) + rest * mask
@@ -146,12 +146,13 @@ class NormMix:
         return soft.to(embeddings.table.dtype)
 
 
-@named("feedback", "confidence-mix")
+@named("feedback", "soft-token", soft_token_5={"k": 5})
 @dataclass(frozen=True)
-class ConfidenceMix:
+class SoftToken:
     """Mean of the k best candidates, weighted by p_i, and [MASK], weighted by 1 - p_1 + extra: SoftTokenForMaskedDLM.
 
-    The weights are divided by their sum; the probabilities are those of the full vocabulary.
+    The weights are divided by their sum; the probabilities are those of the full vocabulary. The published code
+    (Les1a/SoftTokenForMaskedDLM) takes k = 5 and extra = 0.5.
     """
 
     k: int = 5
@@ -163,8 +164,8 @@ class ConfidenceMix:
             raise UsageError(f"extra weight of [MASK] must be at least 0, not {self.extra}")
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        mask = _working(embeddings.mask)
-        candidates = _working(embeddings.table[prediction.topk_ids[:, : self.k]])
+        mask = working(embeddings.mask)
+        candidates = working(embeddings.table[prediction.topk_ids[:, : self.k]])
         weights = prediction.topk_probs[:, : self.k, None].to(mask.dtype)
         own = 1 - weights[:, 0] + self.extra
         soft = ((weights * candidates).sum(1) + own * mask) / (weights.sum(1) + own)
@@ -214,7 +215,7 @@ def slerp(
 
 
 def _on_arc(rule: ArcRule, prediction: Prediction, embeddings: Embeddings) -> Float[Tensor, "N D"]:
-    ends = Ends.of(_working(embeddings.mask), aggregate(prediction, embeddings, rule.k))
+    ends = Ends.of(working(embeddings.mask), aggregate(prediction, embeddings, rule.k))
     soft = ends.point(*rule.weights(rule.lam, rule.norm, *ends.numbers))
     return soft.to(embeddings.table.dtype)
 
@@ -223,11 +224,12 @@ def aggregate(prediction: Prediction, embeddings: Embeddings, k: int) -> Float[T
     """m = sum p_i e_i over the k best candidates, p renormalised over them (section 4.2)."""
     weights = prediction.topk_probs[..., :k]
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
-    candidates = _working(embeddings.table[prediction.topk_ids[..., :k]])
+    candidates = working(embeddings.table[prediction.topk_ids[..., :k]])
     return (weights.to(candidates.dtype).unsqueeze(-1) * candidates).sum(-2)
 
 
-def _working(value: Tensor) -> Tensor:
+def working(value: Tensor) -> Tensor:
+    """In the type that soft tokens are computed in: float32, or float64 for a float64 table."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
 
 

@@ -117,6 +117,14 @@ def title(rule: Any) -> str:
     return fits[-1] if fits else name
 
 
+def inside(rule: Any) -> Iterator[Any]:
+    """A rule and every rule inside it."""
+    yield rule
+    parts = [getattr(rule, each.name) for each in dataclasses.fields(rule)] if dataclasses.is_dataclass(rule) else []
+    for part in filter(callable, parts):
+        yield from inside(part)
+
+
 def source_digest(rule: Any) -> str | None:
     """A digest of the files that a user's rule and its inner rules are written in, so that an edit is a change.
 
@@ -201,8 +209,10 @@ def _arguments(kind: Kind, text: str, inside: str) -> tuple[list[Any], dict[str,
 
 def _value(kind: Kind, node: ast.expr) -> Any:
     """A literal, or a rule inside a rule: `threshold(0.95, floor=steps(32))`."""
-    if isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id in _ENTRIES[kind]):
-        return build(kind, ast.unparse(node))
+    head, bracket, rest = ast.unparse(node).partition("(")
+    name = head.replace(" - ", "-")  # topn-eps(4) is a difference to Python
+    if isinstance(node, ast.Call) or name in _ENTRIES[kind]:
+        return build(kind, f"{name}{bracket}{rest}")
     if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[node.id]
     return ast.literal_eval(node)

@@ -191,6 +191,8 @@ class Context:
     """Each position's index, counted from the start of the answer; negative in the prompt."""
     soft: Bool[Tensor, "*J"] = field(default_factory=lambda: torch.tensor(False), kw_only=True)
     """Whether this pass's input at the position was a soft token; a [MASK] or a committed token is not."""
+    in_block: Bool[Tensor, "*G"] = field(default_factory=lambda: torch.tensor(True), kw_only=True)
+    """Whether the position lies in the row's current block, where commits may happen."""
     state: RuleState = field(default_factory=dict, kw_only=True)
     """The memory of the rule that is called, already updated with this pass's prediction."""
 
@@ -214,8 +216,11 @@ class Stateful(Protocol):
     and then calls the rule with the new memory in `context.state`.
     """
 
-    def init(self, rows: int, length: int, device: torch.device) -> RuleState:
-        """The memory before the first pass; it keeps these shapes and types."""
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> RuleState:
+        """The memory before the first pass; it keeps these shapes and types.
+
+        The device may be "meta", where tensors have a size and no content: so memory is counted before it is made.
+        """
         ...
 
     def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:

@@ -19,14 +19,14 @@ class ByPlace:
 
     k = 1
 
-    def init(self, rows: int, length: int, device: torch.device) -> RuleState:
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> RuleState:
         return {"sure": torch.zeros(rows, length, device=device)}
 
     def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
         return {"sure": (state["sure"] + prediction.topk_probs[..., 0]) / (1 + context.index.clamp(min=0))}
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> torch.Tensor:
-        strength = context.state["sure"] * (context.index + 1) / 8 + 2 * context.soft
+        strength = context.state["sure"] * (context.index + 1) / 8 + 2 * context.soft + 4 * ~context.in_block
         best = embeddings.table[prediction.topk_ids[:, 0]]
         return torch.lerp(embeddings.mask.expand_as(best), best, strength.to(best.dtype)[:, None])
 

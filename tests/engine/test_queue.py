@@ -34,7 +34,7 @@ class LastTime:
 
     k: int = 2
 
-    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> dict[str, torch.Tensor]:
         return {"sure": torch.zeros(rows, length, device=device), "passes": torch.zeros(rows, 1, device=device)}
 
     def update(self, state: Any, prediction: Any, context: Any) -> dict[str, torch.Tensor]:
@@ -614,10 +614,10 @@ def test_a_request_can_end_between_two_readings() -> None:
 class Alone(LastTime):
     """Refuses a memory for several rows."""
 
-    def init(self, rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> dict[str, torch.Tensor]:
         if rows > 1:
             raise ValueError("one row at most")
-        return super().init(rows, length, device)
+        return super().init(rows, length, device, vocabulary)
 
 
 def test_a_memory_that_cannot_be_made_ends_the_requests_that_need_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,6 +17,8 @@ SHARE = 0.9
 """Of the memory that is free when an engine starts, what it may use."""
 CANDIDATE_BYTES = 128
 """Of one recorded candidate on the host: a pair of numbers in a list."""
+UPDATE_COPIES = 6
+"""Of a rule's memory while it is updated: the next one, and what is computed on the way to it."""
 
 
 class Need(NamedTuple):
@@ -49,8 +51,13 @@ def row_bytes(plan: Plan, length: int) -> int:
     model, rules = plan.model, (plan.commit, plan.feedback)
     history = 8 + torch.promote_types(model.dtype, torch.float32).itemsize
     position = 8 + 3 + model.embedding.shape[1] * model.dtype.itemsize + history
-    memories = [rule.init(1, length, torch.device("cpu")) for rule in rules if isinstance(rule, Stateful)]
-    return length * position + sum(tensor.nbytes for memory in memories for tensor in memory.values())
+    return length * position + sum(memory_bytes(rule, length, len(model.embedding)) for rule in rules)
+
+
+def memory_bytes(rule: Any, length: int, vocabulary: int) -> int:
+    """One row's memory of a rule, counted on the meta device, which allocates nothing."""
+    memory = rule.init(1, length, torch.device("meta"), vocabulary) if isinstance(rule, Stateful) else {}
+    return sum(tensor.nbytes for tensor in memory.values())
 
 
 def pass_bytes(plan: Plan, rows: int, length: int) -> int:
@@ -61,6 +68,7 @@ def pass_bytes(plan: Plan, rows: int, length: int) -> int:
     wide = 8 if model.dtype == torch.float64 else 4
     copies = model.dtype.itemsize + (0 if fused(plan.sampling, model.device, model.dtype) else 6 * wide)
     whole = 3 * positions * vocabulary * wide if "probs" in plan.sampling.needs else 0
+    whole += UPDATE_COPIES * rows * sum(memory_bytes(rule, length, vocabulary) for rule in (plan.commit, plan.feedback))
     pattern = positions * length * (1 + model.dtype.itemsize)
     return model.working_bytes(positions) + chunk * copies + whole + pattern
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
 from typing import Any, Literal, get_args
 
 from softdlm.engine.plan import Plan
 from softdlm.errors import UsageError
+from softdlm.registry import inside
 
 EngineKind = Literal["dynamic", "static", "compiled"]
 
@@ -43,5 +43,4 @@ def obstacle(plan: Plan) -> str | None:
 
 def _ours(rule: Any) -> bool:
     """Whether a rule, and every rule inside it, belongs to this package; other rules may synchronise with a GPU."""
-    inside = [value for value in vars(rule).values() if callable(value)] if is_dataclass(rule) else []
-    return type(rule).__module__.startswith("softdlm.") and all(map(_ours, inside))
+    return all(type(each).__module__.startswith("softdlm.") for each in inside(rule))

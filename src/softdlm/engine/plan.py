@@ -17,6 +17,7 @@ from softdlm.errors import PromptError
 from softdlm.feedback import FeedbackRule, Mask
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling
+from softdlm.registry import inside
 from softdlm.types import Canvas, Embeddings, Step, ids_on
 
 
@@ -38,12 +39,13 @@ class Plan:
     def of(model: Denoiser, decoding: Decoding) -> Plan:
         """A settled Decoding on this model."""
         commit, feedback = decoding.rules
-        needs = {need for rule in (commit, feedback) if (need := getattr(rule, "needs", None)) is not None}
+        rules = [*inside(commit), *inside(feedback)]
+        needs = {need for rule in rules if (need := getattr(rule, "needs", None)) is not None}
         sampling = Sampling(
             model.mask_id,
             **decoding.token_policy(model),
             **decoding.sampling,
-            k=max(feedback.k, decoding.candidates or 1),
+            k=max(decoding.candidates or 1, *(getattr(rule, "k", 0) for rule in rules)),
             needs=frozenset(needs),
         )
         blocks = Blocks.of(model, decoding.block_length)

@@ -48,7 +48,7 @@ class State:
         """Before the first pass, which sees hard masks."""
         running = canvas.open.any(1, keepdim=True)
         seed, number = (torch.tensor([[int64(n)] for n in each]).to(running.device) for each in (seeds, requests))
-        memories = [_initial(rule, canvas) for rule in (plan.commit, plan.feedback)]
+        memories = [_initial(rule, canvas, len(plan.model.embedding)) for rule in (plan.commit, plan.feedback)]
         embeds, idle = plan.model.embed(canvas.ids), torch.zeros_like(running, dtype=torch.long)
         broken = torch.zeros_like(running)
         return State(canvas, embeds, running, Clock.start(canvas), idle, broken, seed, number, *memories)
@@ -110,8 +110,9 @@ class Buffers:
         return sum(tensor.nbytes for tensor in tensors(self))
 
 
-def _initial(rule: Any, canvas: Canvas) -> RuleState:
-    return rule.init(canvas.ids.shape[0], canvas.ids.shape[1], canvas.ids.device) if isinstance(rule, Stateful) else {}
+def _initial(rule: Any, canvas: Canvas, vocabulary: int) -> RuleState:
+    rows, length = canvas.ids.shape
+    return rule.init(rows, length, canvas.ids.device, vocabulary) if isinstance(rule, Stateful) else {}
 
 
 def _inside(record: Any) -> Any:
