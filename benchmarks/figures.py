@@ -15,11 +15,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src")]
 
-from softdlm.report.figures import Point, Series, accuracy_against_passes, curves  # noqa: E402
+from softdlm.report.figures import Point, Series, curves, frontiers  # noqa: E402
 
 RESULTS, OUT = ROOT / "benchmarks" / "results", ROOT / "docs" / "figures"
 RATES = ("4 a step", "8 a step")
 ADAPTIVE = ("entropy bound", "threshold")
+LABEL = "accuracy, % (95 % interval)"
 Row = dict[str, Any]
 
 
@@ -44,7 +45,7 @@ def by_method(found: list[Row], keep: Callable[[Row], bool]) -> dict[str, list[P
 
 def rates(name: str, title: str, file: str) -> None:
     series = by_method(rows(name), lambda row: row["rate"].endswith("a step"))
-    accuracy_against_passes(series, OUT / file, title=title)
+    frontiers({title: series}, OUT / file, ylabel=LABEL)
 
 
 def adaptive(name: str, title: str, file: str) -> None:
@@ -52,7 +53,7 @@ def adaptive(name: str, title: str, file: str) -> None:
     single = next(point(row) for row in found if row["is_single"])
     kinds = {kind: by_method(found, lambda row, kind=kind: row["rate"].startswith(kind)) for kind in ADAPTIVE}
     series = {f"{method}, {kind}": kinds[kind][method] for kind in ADAPTIVE for method in ("vanilla", "slerp")}
-    accuracy_against_passes(series, OUT / file, title=title, held=single)
+    frontiers({title: series}, OUT / file, ylabel=LABEL, held=[single])
 
 
 def sensitivity(name: str, file: str) -> None:

@@ -69,6 +69,38 @@ def test_the_whole_paper_on_every_family(models: dict[str, str], family: str, tm
         assert report.protocol["decoding"]["gsm8k-dream, 1 items"]["temperature"] == 0.1
 
 
+def test_several_models_make_one_report(models: dict[str, str], tmp_path: Path) -> None:
+    """One model each of the four formats: a group of rows for each in every table."""
+    folder = tmp_path / "llada-1.5"
+    names = {**models, "llada-1.5": str(checkpoint(folder, "llada"))}
+    settings = json.loads((Path(names["llada2"]) / "config.json").read_text())
+    (Path(names["llada2"]) / "config.json").write_text(json.dumps(settings | {"mask_token_id": 155}))
+    options = ["--tasks", "mini-math", "--limit", "1", "--quick", "-n", "8", "--no-figures", "--out", str(tmp_path)]
+    done = reproduce("all", "-m", ",".join(names.values()), *options)
+    assert done.exit_code == 1, done.output  # Figure 1 as above, once for each model
+    report = Report.read(tmp_path / "data" / "report.json")
+    assert len(report.failed) == len(names)
+    assert report.title == "Soft tokens on llada, llada2, dream and llada-1.5"
+    assert list(report.protocol["study"]) == list(names)
+    for section in report.sections:
+        for table in section.tables:
+            assert table.heads[0] == "model"
+            assert {row.labels[0] for row in table.rows} in (set(names), set()), table.name
+            assert not any(table.title.endswith(name) for name in names)
+    shared = [each for each in report.findings if each.where == "Table 2"]
+    assert [each.scope for each in shared] == ["12 settings of 4 models"] * 3
+    scopes = {each.scope for each in report.findings if each.claim.startswith("Recovery falls")}
+    assert scopes == {f"{name}: mini-math" for name in names}
+    assert (tmp_path / "tables" / "table2.md").read_text().count("| llada2 |") == 3
+
+
+def test_what_belongs_to_one_model_is_refused_for_several(models: dict[str, str], tmp_path: Path) -> None:
+    both = f"{models['llada']},{models['dream']}"
+    done = reproduce("table2", "-m", both, "--mask-id", "155", "--out", str(tmp_path / "out"))
+    assert "belong to one model" in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
 def samples(out: Path) -> dict[str, str]:
     return {
         str(file.relative_to(out)): file.read_text() for file in [*out.glob(f"cells/*/{SAMPLES}"), *out.glob("rows/*")]

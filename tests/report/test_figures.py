@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from softdlm.errors import UsageError
-from softdlm.report.figures import Point, accuracy_against_passes, curves, draw_results, growth_curves, shares
+from softdlm.report.figures import Point, curves, draw_results, frontiers, growth_curves, shares
 
 SERIES = {
     "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
@@ -36,7 +36,8 @@ def lines(figure: Figure, panel: int = 0) -> dict[str, Any]:
 
 
 def test_points_stand_where_they_were_measured_with_their_intervals(tmp_path: Path, drawn: list[Figure]) -> None:
-    accuracy_against_passes(SERIES, tmp_path / "deep" / "figure.png", held=Point(64, 96.0, 94.0, 97.0))
+    held = [Point(64, 96.0, 94.0, 97.0)]
+    frontiers({"": SERIES}, tmp_path / "deep" / "figure.png", ylabel="%", held=held)
     assert (tmp_path / "deep" / "figure.png").read_bytes().startswith(b"\x89PNG")
     line, _, (bars,) = lines(drawn[0])["vanilla"]
     assert [tuple(xy) for xy in line.get_xydata()] == [(16.0, 89.0), (64.0, 96.0)]
@@ -54,13 +55,30 @@ def test_results_of_a_run_have_a_plain_title_and_a_legend_for_all_that_is_drawn(
 ) -> None:
     row = {"model": "builtin", "task": "mini-math", "items": 1, "interval": [94.0, 99.0], "accuracy": 97.0}
     single = row | {"method": "vanilla", "passes": 64.0, "is_single": True}
-    draw_results([single, row | {"method": "slerp k=3", "passes": 16.0, "is_single": False}], tmp_path / "a.svg")
-    axes = drawn[0].axes[0]
-    assert axes.get_title() == "mini-math: accuracy against forward passes\n(builtin, 1 item, k=3)"
+    rows = [single, row | {"method": "slerp k=3", "passes": 16.0, "is_single": False}]
+    draw_results(rows, tmp_path / "a.svg")
+    (axes,) = drawn[0].axes
+    assert axes.get_title() == "mini-math: right answers\n(builtin, 1 item, k=3)"
     assert axes.get_xlabel() == "forward passes per answer"
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
         "vanilla, 1 token a step", "its 95 % interval", "vanilla", "SLERP",
     ]  # fmt: skip
+
+
+def test_results_with_a_second_verdict_have_a_second_panel(tmp_path: Path, drawn: list[Figure]) -> None:
+    known = {"accuracy": 97.0, "interval": [94.0, 99.0], "consistency": 60.0, "consistency_interval": [50.0, 70.0]}
+    row = {"model": "builtin", "task": "mini-math", "items": 9, "method": "vanilla", **known}
+    single = row | {"passes": 64.0, "is_single": True, "consistency": 90.0, "consistency_interval": [80.0, 95.0]}
+    draw_results([single, row | {"passes": 16.0, "is_single": False}], tmp_path / "a.svg")
+    assert [panel.get_title().split("\n")[0] for panel in drawn[0].axes] == [
+        "mini-math: right answers", "answers that agree with themselves",
+    ]  # fmt: skip
+    line, _, (bars,) = lines(drawn[0], 1)["vanilla"]
+    assert [tuple(xy) for xy in line.get_xydata()] == [(16.0, 60.0), (64.0, 90.0)]
+    assert bars.get_segments()[0][:, 1] == pytest.approx([50.0, 70.0])
+    band = drawn[0].axes[1].patches[0].get_extents().transformed(drawn[0].axes[1].transData.inverted())
+    assert (band.y0, band.y1) == pytest.approx((80.0, 95.0))
+    assert len({text.get_text() for text in drawn[0].legends[0].get_texts()}) == len(drawn[0].legends[0].get_texts())
 
 
 def test_a_method_looks_the_same_everywhere(tmp_path: Path, drawn: list[Figure]) -> None:
@@ -78,7 +96,7 @@ def test_a_method_looks_the_same_everywhere(tmp_path: Path, drawn: list[Figure])
 
 def test_the_same_numbers_give_the_same_file(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        accuracy_against_passes(SERIES, tmp_path / name)
+        frontiers({"": SERIES}, tmp_path / name, ylabel="%")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
@@ -86,7 +104,7 @@ def test_an_unknown_ending_and_a_missing_library_say_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="png"):
-        accuracy_against_passes(SERIES, tmp_path / "figure.doc")
+        frontiers({"": SERIES}, tmp_path / "figure.doc", ylabel="%")
     real = builtins.__import__
 
     def without(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -96,7 +114,7 @@ def test_an_unknown_ending_and_a_missing_library_say_what_to_do(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"softdlm\[plots\]"):
-        accuracy_against_passes(SERIES, tmp_path / "figure.png")
+        frontiers({"": SERIES}, tmp_path / "figure.png", ylabel="%")
 
 
 def test_a_level_is_a_band_in_every_panel_and_ticks_are_the_measured_values(

@@ -19,9 +19,9 @@ TABLE = Table(
 )
 PANELS = {"mini-math": {"vanilla": [(2, 92.6, 90.8, 94.1), (4, 89.0, 87.0, 91.0)], "slerp": [(2, 97.6, 96.5, 98.4)]}}
 CURVES = Drawing("table2", "Curves & bars.", "curves", {"panels": PANELS, "xlabels": ["n"], "ylabel": "%"})
-HELD = {"series": PANELS["mini-math"], "held": (64, 96.1, 94.7, 97.1), "title": "t", "below": True}
+HELD = {"panels": PANELS, "held": [(64, 96.1, 94.7, 97.1)], "ylabel": "%"}
 SHARES = {"panels": {"SLERP": [0.5, 0.1, 0.0, 0.4]}, "names": ["a b", "a d", "c b", "c d"], "coherent": [0, 3]}
-DRAWINGS = (CURVES, Drawing("frontier", "F.", "passes", HELD), Drawing("figure1", "J.", "shares", SHARES))
+DRAWINGS = (CURVES, Drawing("frontier", "F.", "frontiers", HELD), Drawing("figure1", "J.", "shares", SHARES))
 SECTION = Section("table2", "Table 2: accuracy", "About it.", (TABLE,), DRAWINGS, "9 of 9 cells", "GSM8K itself")
 FINDINGS = (
     Finding("SLERP wins", "Table 2", "mini-math", "holds", "at 2 +5.0 points (p 1e-08)"),

@@ -33,11 +33,18 @@ def result(
     items: int = ITEMS,
     finished: bool = True,
     forwards: int = 4,
+    consistent: Sequence[int] | None = None,
 ) -> Result:
-    """A cell on disk that solves the items with these numbers; the method is a spelled feedback rule."""
+    """A cell on disk that solves the items with these numbers; the method is a spelled feedback rule.
+
+    `consistent` are the numbers of the answers that agree with themselves: by default all.
+    """
     one = Cell(STUDY.model, TaskSpec(task), Decoding(commit=commit, feedback=method, max_new_tokens=8).settled())
-    verdicts = {f"{task}-{number:03}": number in solved for number in range(items)}
-    return Result.read(write_cell(root / task, one, verdicts, finished=finished, forwards=forwards))
+    names = {f"{task}-{number:03}": number for number in range(items)}
+    verdicts = {name: number in solved for name, number in names.items()}
+    agree = {name: consistent is None or number in consistent for name, number in names.items()}
+    folder = write_cell(root / task, one, verdicts, finished=finished, forwards=forwards, consistent=agree)
+    return Result.read(folder)
 
 
 def measured(

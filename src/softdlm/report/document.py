@@ -12,11 +12,11 @@ from typing import Any, Literal
 from softdlm.errors import UsageError
 from softdlm.records.files import read_bytes
 from softdlm.records.rebuild import rebuild
-from softdlm.report.figures import Point, accuracy_against_passes, curves, frontiers, shares
+from softdlm.report.figures import Point, curves, frontiers, shares
 from softdlm.report.table import Table
 
 VERSION = 1
-DRAWS = {"curves": curves, "frontiers": frontiers, "passes": accuracy_against_passes, "shares": shares}
+DRAWS = {"curves": curves, "frontiers": frontiers, "shares": shares}
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 
 
@@ -26,22 +26,24 @@ class Drawing:
 
     name: str
     caption: str
-    kind: Literal["curves", "frontiers", "passes", "shares"]
+    kind: Literal["curves", "frontiers", "shares"]
     arguments: dict[str, Any]
 
     def draw(self, file: Path, mark: str = "") -> None:
         shown = dict(self.arguments)
-        if shown.get("held") is not None:
-            shown["held"] = Point(*shown["held"])
         if self.kind in ("curves", "frontiers"):
             shown["panels"] = {title: _series(series) for title, series in shown["panels"].items()}
-        elif self.kind == "passes":
-            shown["series"] = _series(shown["series"])
+        if shown.get("held") is not None:
+            shown["held"] = _point(shown["held"]) if self.kind == "curves" else [_point(each) for each in shown["held"]]
         DRAWS[self.kind](file=file, mark=mark, **shown)
 
 
 def _series(series: dict[str, Any]) -> dict[str, list[Point]]:
     return {name: [Point(*point) for point in points] for name, points in series.items()}
+
+
+def _point(value: Any) -> Point | None:
+    return None if value is None else Point(*value)
 
 
 @dataclass(frozen=True)

@@ -45,26 +45,6 @@ Series = Mapping[str, Sequence[Point]]
 """Points by the name in the legend: a method, or "method, variant"."""
 
 
-def accuracy_against_passes(
-    series: Series, file: Path, *, title: str = "", held: Point | None = None, mark: str = "", below: bool = False
-) -> None:
-    """Accuracy over the mean number of forward passes, few passes to the left.
-
-    `held` is one token at a time without feedback: the level that fewer passes should hold, drawn as a band. `below`
-    puts the legend under the axes, for many series.
-    """
-    with _figure(file, 1, mark, legend=len(series) + 2 * (held is not None) if below else 0) as (axes,):
-        _band(axes, held, "vanilla, 1 token a step")
-        _draw(axes, series)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set(xlabel="forward passes per answer", ylabel="accuracy, % (95 % interval)", title=title)
-        if below:
-            axes.figure.legend(loc="outside lower center", ncols=LEGEND_COLUMNS)
-        else:
-            axes.legend(loc="lower right")
-
-
 def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """Rows of `softdlm.evaluate.summary`, of one model on one task: right answers and, where known, consistent ones.
 
@@ -98,7 +78,8 @@ def frontiers(
 ) -> None:
     """Panels of shares over the mean number of forward passes, few passes to the left, with one legend below.
 
-    `held` is vanilla at one token a step in each panel, drawn as a band.
+    `held` is, for each panel, one token at a time without feedback: the level that fewer passes should hold, drawn as
+    a band.
     """
     names = dict.fromkeys(name for series in panels.values() for name in series)
     bands = held or [None] * len(panels)

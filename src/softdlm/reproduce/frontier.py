@@ -58,8 +58,9 @@ def drawings(measured: Measurements) -> list[Drawing]:
         shown = {name: points for name, points in series.items() if points}
         band = " The band is vanilla at one token a step." if held else ""
         caption = f"{task_title(task)}: accuracy against forward passes, by kind of commit rule.{band}"
-        arguments = {"series": shown, "title": task_title(task), "held": held, "below": True}
-        made.append(Drawing(f"frontier-{task}", caption, "passes", arguments))
+        label = {"ylabel": "accuracy, % (95 % interval)"}
+        arguments = {"panels": {task_title(task): shown}, "held": [held], **label}
+        made.append(Drawing(f"frontier-{task}", caption, "frontiers", arguments))
     return made
 
 

@@ -82,7 +82,7 @@ def judge(leads: Sequence[Lead], wanted: Wanted) -> tuple[Verdict, str]:
     """
     if not leads:
         return "not measured", "no data"
-    better, worse = tested(leads)
+    better, worse = significant(leads)
     words = f"leads in {share_words(leads)}; paired tests: {better} for it, {worse} against it, {len(leads)} made"
     if by_share(leads, wanted):
         return "holds" if better > worse else "undecided", words
@@ -90,7 +90,7 @@ def judge(leads: Sequence[Lead], wanted: Wanted) -> tuple[Verdict, str]:
     return "does not hold" if contradicted else "undecided", words
 
 
-def tested(leads: Iterable[Lead]) -> tuple[int, int]:
+def significant(leads: Iterable[Lead]) -> tuple[int, int]:
     """Settings in which the method is significantly better and worse; p-values are corrected for their number."""
     known = [(each.points, each.p) for each in leads if each.p is not None]
     corrected = holm([p for _, p in known])

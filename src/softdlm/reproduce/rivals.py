@@ -38,7 +38,7 @@ SEARCHED: dict[str, tuple[str, ...]] = {
     "additive": tuple(f"additive(start={stop / 2:g}, stop={stop})" for stop in (0.1, 0.3, 0.6, 1.0)),
     "norm-mix": tuple(f"norm-mix(k={k})" for k in (1, 2, 3, 5)),
     "lrd": tuple(f"lrd(r_f={r_f}, p={p})" for r_f, p in product((0.1, 0.2, 0.4, 0.8), (0.5, 0.9))),
-    "remix": tuple(f"remix(mix={mix}, jump={jump})" for mix, jump in product((0.25, 0.5, 0.75, 1.0), (0.2, 0.3))),
+    "remix": tuple(f"remix(mix={mix}, forget={f})" for mix, f in product((0.25, 0.5, 0.75, 1.0), (True, False))),
     "soft-token-5": tuple(f"soft-token(k={k}, extra={extra})" for k, extra in product((1, 5), (0.0, 0.5, 1.0, 2.0))),
 }
 """Rule -> the settings that are tried; `vanilla` has none."""

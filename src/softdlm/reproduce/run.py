@@ -48,7 +48,8 @@ def collect(
 
     def measure(wanted: Mapping[str, Plan]) -> dict[str, Cells]:
         whole = join(list(wanted.values()))
-        failed.extend(run_cells(whole, folder, executor) if whole.cells else whole.failures)
+        told = run_cells(whole, folder, executor) if whole.cells else whole.failures
+        failed.extend(line for line in told if line not in failed or line not in whole.failures)
         return {name: _finished(plan, folder) for name, plan in wanted.items()}
 
     def plan(grids: Mapping[str, Grids]) -> dict[str, Plan]:
@@ -63,7 +64,7 @@ def collect(
     missing = {name: _unfinished(each, cells[name]) for name, each in wanted.items()}
     found = _analyses(study, experiments, out / ROWS, executor, screen, missing, failed)
     planned = {name: len(each.cells) for name, each in wanted.items()}
-    return Measurements(study, cells, found, planned, searches, missing), list(dict.fromkeys(failed))
+    return Measurements(study, cells, found, planned, searches, missing), failed
 
 
 def _analyses(
