@@ -32,12 +32,12 @@ def fed(rule: Any, table: list[list[float]], *passes: list[list[float]], block: 
     embeddings = Embeddings(torch.tensor(table), torch.tensor(table[-1]))
     in_block = torch.tensor([block or [True] * len(passes[0])])
     state = rule.init(1, len(passes[0]), torch.device("cpu"), len(table)) if isinstance(rule, ReMix) else {}
-    for number, rows in enumerate(passes):
-        prediction, context = seen(torch.tensor([rows])), context_of(number, in_block, state)
-        state = rule.update(state, prediction, context) if state else state
+    predictions = [seen(torch.tensor([rows])) for rows in passes]
+    for number, prediction in enumerate(predictions):
+        state = rule.update(state, prediction, context_of(number, in_block, state)) if state else state
     everywhere = torch.ones_like(in_block)
     context = context_of(len(passes) - 1, in_block, state).at(everywhere)
-    return rule(prediction.at(everywhere), embeddings, context)
+    return rule(predictions[-1].at(everywhere), embeddings, context)
 
 
 LRD_TABLE = [[3.0, 0.0], [0.0, 3.0], [9.0, 9.0], [1.0, 1.0]]
