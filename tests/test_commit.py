@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from softdlm import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN, UsageError
+from softdlm import EntropyBound, Factor, LeadIn, Prophet, ReMixCommit, Steps, Threshold, TopN, TopNEps, UsageError
 from softdlm.commit import CommitRule, Rank, order, places, scores
 from softdlm.types import Context, Prediction
 from tests.strategies import Scene, scenes
@@ -24,8 +24,11 @@ rules = st.one_of(
     st.builds(Threshold, bounds, floor=st.builds(Steps, st.integers(1, 12), over=st.just("block"))),
     st.builds(Factor, bounds, st.sampled_from(["original", "dllm"])),
     st.builds(EntropyBound, bounds, st.sampled_from(RANKS)),
+    st.builds(Prophet, st.builds(TopN, st.integers(1, 12)), bounds, bounds, bounds),
+    st.builds(ReMixCommit, bounds),
+    st.builds(TopNEps, st.integers(1, 12), rank=st.sampled_from(RANKS)),
 )
-PROMISE_ONE = (TopN, Threshold, Factor, EntropyBound)
+PROMISE_ONE = (TopN, Threshold, Factor, EntropyBound, Prophet, ReMixCommit)
 
 
 def ranked(scene: Scene, row: int, rank: Rank = "confidence") -> list[int]:
@@ -243,6 +246,9 @@ def _scene_with_entropy(entropy: torch.Tensor) -> Scene:
         Factor(1.0),
         Factor(1.0, variant="dllm"),
         EntropyBound(0.1),
+        Prophet(),
+        ReMixCommit(),
+        TopNEps(2),
     ],
     ids=str,
 )
@@ -250,7 +256,7 @@ def test_rules_do_not_wait_for_values(rule: CommitRule) -> None:
     """On tensors without values: what would read one on the host (and stop a GPU, or a graph's capture) raises."""
     with FakeTensorMode():
         score, ids = torch.zeros(2, 6), torch.zeros(2, 6, dtype=torch.long)
-        prediction = Prediction(ids, score, score, score, ids[..., None], score[..., None])
+        prediction = Prediction(ids, score, score, score, torch.stack([ids, ids], -1), torch.stack([score, score], -1))
         count = torch.ones(2, 1, dtype=torch.long)
         chosen = rule(prediction, torch.ones(2, 6, dtype=torch.bool), Context(*[count] * 5))
         assert chosen.shape == (2, 6)

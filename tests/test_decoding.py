@@ -30,6 +30,8 @@ decodings = st.builds(
     eos=st.sampled_from([None, "allow", "last", "forbid", "forbid-first"]),
     forbid=st.lists(st.integers(0, 99), max_size=3).map(tuple),
     temperature=st.one_of(st.none(), st.floats(0, 2)),
+    confidence=st.sampled_from([None, "tempered", "untempered"]),
+    last_candidates=st.sampled_from([None, True, False]),
     seed=st.one_of(st.none(), st.integers(0, 2**40)),
     stop=st.sampled_from([(), ("\n",), ("a", "b c")]),
     early_finish=st.sampled_from([None, True, False, "block"]),
@@ -76,6 +78,11 @@ def test_sources_fill_in_order_and_never_replace_what_was_given() -> None:
         ({"method": "slerp", "k": 1, "lam": 0.5}, {"feedback": Slerp(1, 0.5)}),
         ({"cache": "dual", "refresh": 2}, {"cache": Dual(2)}),
         ({"renew": 1}, {}),
+        (
+            {"last_candidates": "false", "confidence": "untempered"},
+            {"last_candidates": False, "confidence": "untempered"},
+        ),
+        ({"last_candidates": True, "confidence": "none"}, {}),
         ({"temperature": "0.7", "top_p": 0.9, "seed": 3.0}, {"temperature": 0.7, "top_p": 0.9, "seed": 3}),
         ({"stop": "\n", "eos": "none", "forbid": "3; 4"}, {"stop": ("\n",), "forbid": (3, 4)}),
     ],
@@ -103,6 +110,8 @@ def test_short_words(words: dict[str, Any], fields: dict[str, Any]) -> None:
         ({"top_p": 0}, r"top_p must lie in \(0, 1\], not 0"),
         ({"eos": "never"}, "eos must be one of allow, last, forbid, forbid-first, not 'never'"),
         ({"early_finish": "soon"}, "early_finish must be true, false or block, not 'soon'"),
+        ({"confidence": "cold"}, "confidence must be one of tempered, untempered, not 'cold'"),
+        ({"last_candidates": "no"}, "last_candidates must be true or false, not 'no'"),
         ({"stop": [""]}, "stop must be text that is not empty"),
         ({"commit": 3}, "commit must be a rule or its spelling, not 3"),
         ({"feedback": "slurp"}, "unknown feedback rule 'slurp'"),
@@ -148,6 +157,8 @@ def test_the_record_holds_what_can_change_a_token(tmp_path: Path) -> None:
     }
     for change in ({"early_finish": False}, {"candidates": 9}, {"stop": ("x",)}):
         assert replace(settled, **change).record() == settled.record()
+    for change in ({"confidence": "untempered"}, {"last_candidates": False}):
+        assert replace(settled, **change).record() == settled.record() | change
     for change in ({"seed": 1}, {"forbid": (3,)}, {"top_k": 4}, {"cache": Dual()}, {"block_length": 8}):
         assert replace(settled, **change).record() != settled.record()
     assert replace(settled, cache=Dual()).record() != replace(settled, cache=Dual(refresh=2)).record()

@@ -240,3 +240,58 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_values_are_named(bad: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Sampling(mask_id=MASK_ID, **bad)  # type: ignore[arg-type]
+
+
+@given(seeds, scales, st.sampled_from([0.3, 2.0]), st.sampled_from([None, 0.5]))
+def test_untempered_confidence_is_that_of_the_models_own_distribution(
+    seed: int, scale: float, temperature: float, top_p: float | None
+) -> None:
+    """The tokens are drawn as before; confidence, entropy and margin are those without temperature and filter."""
+    logits, draws = random_logits(seed, ROWS, scale), torch.rand(ROWS, generator=generator(seed))
+    kept = {"forbid": (1, 2), "last": (3,), "temperature": temperature, "top_p": top_p}
+    tempered = reduce_logits(logits, Sampling(MASK_ID, **kept), draws)
+    own = reduce_logits(logits, Sampling(MASK_ID, **kept, confidence="untempered"), draws)
+    assert torch.equal(own.token, tempered.token)
+    assert torch.equal(own.deferred, tempered.token == 3)
+    left = logits.double().index_fill(1, torch.tensor([1, 2, 3]), float("-inf")).softmax(-1)
+    best = left.index_fill(1, torch.tensor(MASK_ID), 0).topk(2).values
+    by_hand = left.gather(1, own.token[:, None])[:, 0]
+    torch.testing.assert_close(own.confidence.double(), by_hand, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(own.entropy.double(), -left.xlogy(left).sum(-1), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(own.margin.double(), best[:, 0] - best[:, 1], atol=1e-5, rtol=1e-4)
+
+
+@given(seeds, scales)
+def test_untempered_and_tempered_are_the_same_for_greedy_choices(seed: int, scale: float) -> None:
+    logits = random_logits(seed, ROWS, scale)
+    one, other = (reduce_logits(logits, Sampling(MASK_ID, confidence=each)) for each in ("tempered", "untempered"))
+    assert torch.equal(one.log_confidence, other.log_confidence)
+    assert torch.equal(one.entropy, other.entropy)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_unknown_kind_of_confidence_is_refused() -> None:
+    with pytest.raises(UsageError, match="confidence must be tempered or untempered, not 'cold'"):
+        Sampling(MASK_ID, confidence="cold")  # type: ignore[arg-type]
+
+
+@given(seeds, scales)
+def test_ids_that_come_last_may_be_kept_out_of_feedback(seed: int, scale: float) -> None:
+    """They leave candidates, mean and distribution; the probabilities of the others stay, and so does the token."""
+    logits, table = random_logits(seed, ROWS, scale), torch.randn(VOCABULARY, 5, generator=generator(seed))
+    logits[:, 3] += 3 * scale
+    made = {"last": (3, 4), "k": 6, "needs": frozenset({"mean", "probs"})}
+    both = [
+        reduce_logits(logits, Sampling(MASK_ID, **made, last_candidates=each), table=table) for each in (True, False)
+    ]
+    kept, out = both
+    assert torch.equal(kept.token, out.token)
+    assert torch.equal(kept.log_confidence, out.log_confidence)
+    expected = logits.softmax(-1).index_fill(1, torch.tensor([3, 4, MASK_ID]), 0)
+    assert out.probs is not None
+    assert out.mean is not None
+    torch.testing.assert_close(out.probs, expected)
+    torch.testing.assert_close(out.mean, expected @ table, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(out.topk_probs, expected.topk(6).values)
+    assert not torch.isin(out.topk_ids, torch.tensor([3, 4, MASK_ID])).any()
+    assert torch.isin(kept.topk_ids, torch.tensor([3])).any()

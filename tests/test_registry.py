@@ -11,19 +11,27 @@ from hypothesis import strategies as st
 
 import softdlm
 from softdlm import (
+    KLASS,
+    LRD,
     Additive,
     Dual,
     EntropyBound,
     Euclidean,
     Factor,
     LeadIn,
+    LRDCommit,
     Mask,
     NormMix,
     Prefix,
+    Prophet,
+    ReMix,
+    ReMixCommit,
     Slerp,
+    SoftToken,
     Steps,
     Threshold,
     TopN,
+    TopNEps,
 )
 from softdlm.errors import UsageError
 from softdlm.registry import build, described, names, source_digest, spell, title
@@ -39,8 +47,12 @@ commits = st.one_of(
     st.builds(EntropyBound, shares, ranks),
     st.builds(Factor, shares, st.sampled_from(["original", "dllm"])),
     st.builds(Threshold, shares, st.one_of(top_n, steps), st.booleans(), st.one_of(st.none(), st.integers(1, 9))),
+    st.builds(TopNEps, st.integers(1, 99), st.floats(0, 0.9), ranks),
+    st.builds(Prophet, st.one_of(top_n, st.builds(TopNEps, st.integers(1, 99))), shares, shares, shares),
+    st.builds(ReMixCommit, shares, shares, st.integers(1, 5), st.integers(5, 9)),
 )
 feedbacks = st.one_of(
+    st.builds(LRD, shares, st.floats(0.1, 1)), st.builds(ReMix, shares, shares, st.booleans()), st.builds(SoftToken),
     st.just(Mask()), st.builds(Additive), st.builds(NormMix, st.integers(1, 9)),
     st.builds(Slerp, st.integers(1, 9), shares, st.sampled_from(["mask", "candidate"])),
     st.builds(Euclidean, st.integers(1, 9), shares, st.sampled_from([None, "mask"])),
@@ -95,6 +107,12 @@ def test_a_spelled_cache_policy_is_the_policy(cache: Any) -> None:
         ("commit", "threshold(0.9, floor=steps(8, over='block'))", Threshold(0.9, Steps(8, over="block"))),
         ("commit", "threshold(0.9, strict=true)", Threshold(0.9, strict=True)),
         ("commit", "lead_in(threshold(0.9))", LeadIn(Threshold(0.9))),
+        ("commit", "lrd(then=topn(4))", LRDCommit(TopN(4))),
+        ("commit", "lrd", LRDCommit(TopN(1, "entropy"), 0.1, 20, 0.1)),
+        ("commit", "lrd(topn-eps(4), stop=null)", LRDCommit(TopNEps(4), stop=None)),
+        ("commit", "lead_in(topn-eps)", LeadIn(TopNEps(1))),
+        ("commit", "prophet(then=entropy(0.1))", Prophet(EntropyBound(0.1))),
+        ("commit", "klass(0.8, floor=steps(8))", KLASS(0.8, 0.01, 2, Steps(8))),
         ("commit", "threshold(0.9, floor=topn)", Threshold(0.9)),
         ("cache", "dual(refresh=4)", Dual(4)),
     ],
@@ -127,6 +145,8 @@ def test_what_a_spelling_leaves_out_is_filled_where_the_rule_has_it() -> None:
         ("commit", "slerp", "unknown commit rule 'slerp'; known are topn"),
         ("commit", "topn(4, 'confidence', 3)", "TopN takes n, rank, each once"),
         ("commit", "", "not the spelling of a commit rule, such as topn\\(4\\)"),
+        ("commit", "lead_in(topn - 4)", "parameters are literals"),
+        ("commit", "lead_in(topn(2) - eps(4))", "parameters are literals"),
         ("commit", "missing.py:Mine", "missing.py cannot be read"),
     ],
 )

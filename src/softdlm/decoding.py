@@ -21,7 +21,7 @@ from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule, Mask
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.own_settings import OwnSettings
-from softdlm.predict import Sampling
+from softdlm.predict import Confidence, Sampling
 from softdlm.records.canonical import canonical
 from softdlm.shortcuts import SHORTCUTS, expand
 
@@ -34,6 +34,8 @@ DEFAULTS: Mapping[str, Any] = {
     "max_new_tokens": 128,
     "eos": "allow",
     "temperature": 0.0,
+    "confidence": "tempered",
+    "last_candidates": True,
     "seed": 0,
     "early_finish": True,
     "candidates": 3,
@@ -45,6 +47,8 @@ _PROBE = {"k": 10**6, "lam": 0.123456789, "rank": "margin"}
 """Unlikely parameters: a spelling whose rule takes none of them leaves nothing to fill."""
 PER_ROW = ("max_new_tokens", "seed", "stop")
 """Fields in which requests that share passes may differ."""
+UNRECORDED_DEFAULTS = ("confidence", "last_candidates")
+"""Fields that a record leaves out at their defaults: it stays the record of results made before they existed."""
 NOT_IN_RECORD = ("early_finish", "candidates", "stop")
 """Fields that cannot change the tokens of an answer, or that a task records by itself."""
 
@@ -87,6 +91,10 @@ class Decoding:
     """Sampling among the k most likely tokens."""
     min_p: float | None = None
     """Sampling among tokens that are at least this many times as likely as the likeliest."""
+    confidence: Confidence | None = None
+    """What ranks positions: the distribution that tokens are drawn from (tempered), or the model's own (untempered)."""
+    last_candidates: bool | None = None
+    """Whether ids that commit last, such as EOS with eos="last", may be candidates of feedback; they may by default."""
     seed: int | None = None
     """Random seed for sampling; draws depend on (seed, request, pass, position) only."""
     stop: tuple[str, ...] = ()
@@ -193,7 +201,7 @@ class Decoding:
         written = {
             name: registry.spell(value) if _is_rule(value) else value
             for name, value in values.items()
-            if value not in (None, ())
+            if value not in (None, ()) and not (name in UNRECORDED_DEFAULTS and value == DEFAULTS[name])
         }
         for kind in ("commit", "feedback"):
             rule = getattr(self, kind)
@@ -275,6 +283,8 @@ _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "cache": _policy,
     "rank": parsing.one_of(Rank),
     "eos": parsing.one_of(EosPolicy),
+    "confidence": parsing.one_of(Confidence),
+    "last_candidates": parsing.flag,
     "stop": parsing.texts,
     "early_finish": _finish,
 }

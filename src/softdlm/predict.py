@@ -2,8 +2,9 @@
 
 Two distributions matter and are kept apart. *Feedback* reads the model's own: no temperature, no filter, the full
 vocabulary as normaliser, [MASK] and forbidden ids never candidates. *Ranking* reads the one the token was chosen
-from: after temperature, top-p and top-k, without forbidden ids and, once the token is chosen, without the ids that
-are to come last (LLaDA's EOS rule: such tokens keep their place in the queue, but do not dilute the others).
+from: after temperature, top-p and top-k, or the model's own where `confidence` is "untempered"; without forbidden ids
+and, once the token is chosen, without the ids that are to come last (LLaDA's EOS rule: such tokens keep their place in
+the queue, but do not dilute the others).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +27,7 @@ from softdlm.models.kv_memory import KVMemory
 from softdlm.threads import map_parts, rows_apart
 from softdlm.types import Canvas, Prediction, ids_on
 
+Confidence = Literal["tempered", "untempered"]
 CHUNK_ELEMENTS = 2**26
 """Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
 
@@ -44,6 +46,10 @@ class Sampling:
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    confidence: Confidence = "tempered"
+    """What the ranking reads: the distribution the token was chosen from, or the model's own."""
+    last_candidates: bool = True
+    """Whether the ids that come last may be candidates of feedback."""
     k: int = 1
     """Candidates to keep for feedback and for the record."""
     needs: frozenset[str] = frozenset()
@@ -58,6 +64,8 @@ class Sampling:
             raise UsageError(f"top_k must be at least 1, not {self.top_k}")
         if self.min_p is not None and not 0 <= self.min_p <= 1:
             raise UsageError(f"min_p must lie in [0, 1], not {self.min_p}")
+        if self.confidence not in get_args(Confidence):
+            raise UsageError(f"confidence must be tempered or untempered, not {self.confidence!r}")
         both = set(self.forbid) & set(self.last)
         if both:
             raise UsageError(f"token ids {sorted(both)} are both forbidden and wanted last: choose one")
@@ -65,6 +73,11 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0 and self.top_p in (None, 1) and self.top_k is None and not self.min_p
+
+    @property
+    def held_back(self) -> tuple[int, ...]:
+        """Ids that are never candidates of feedback, besides the forbidden ones."""
+        return (self.mask_id,) if self.last_candidates else (self.mask_id, *self.last)
 
     def special(self, device: torch.device) -> Special:
         return Special.of(self.mask_id, self.forbid, self.last, device)
@@ -137,6 +150,7 @@ def fused(sampling: Sampling, device: torch.device, dtype: torch.dtype) -> bool:
         kernels.wanted(device)
         and sampling.greedy
         and not sampling.needs
+        and (sampling.last_candidates or not sampling.last)
         and sampling.k <= MAX_CANDIDATES
         and dtype in (torch.bfloat16, torch.float16, torch.float32)
     )
@@ -150,14 +164,16 @@ def reduce_logits(
 ) -> Prediction:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     scores = _without(logits, sampling.forbid)
-    candidates = _without(scores, (sampling.mask_id,))
+    own = scores
+    candidates = _without(own, sampling.held_back)
     topk_ids, topk_probs, mean, probs = _feedback_view(logits, candidates, sampling, table)
 
     if sampling.temperature > 0:
         scores = scores / sampling.temperature
     scores = _filter(scores, sampling)
     token = _pick(_without(scores, (sampling.mask_id,)), sampling.temperature, uniforms)
-    log_confidence, entropy, one_minus_margin = _ranking_view(_without(scores, sampling.last), token, sampling.mask_id)
+    ranked = _without(scores if sampling.confidence == "tempered" else own, sampling.last)
+    log_confidence, entropy, one_minus_margin = _ranking_view(ranked, token, sampling.mask_id)
     if sampling.last:
         deferred = torch.isin(token, ids_on(token.device, sampling.last))
         log_confidence = log_confidence.masked_fill(deferred, float("-inf"))

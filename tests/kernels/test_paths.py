@@ -51,6 +51,9 @@ def test_kernels_are_for_gpus_unless_switched_off(monkeypatch: pytest.MonkeyPatc
         ({"k": 17}, torch.bfloat16, False),
         ({"needs": frozenset({"mean"})}, torch.bfloat16, False),
         ({"min_p": 0.1}, torch.bfloat16, False),
+        ({"confidence": "untempered"}, torch.bfloat16, True),
+        ({"last_candidates": False}, torch.bfloat16, True),
+        ({"last": (2,), "last_candidates": False}, torch.bfloat16, False),
         ({}, torch.float64, False),
     ],
 )

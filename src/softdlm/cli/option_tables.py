@@ -68,6 +68,8 @@ SETTINGS: Table = {
     "top_p": (float, typer.Option(help="Nucleus sampling; needs a temperature above 0.")),
     "top_k": (int, typer.Option(help="Sample from the K likeliest tokens; needs a temperature above 0.")),
     "min_p": (float, typer.Option(help="Sample from tokens at least this many times as likely as the likeliest.")),
+    "confidence": (str, typer.Option(help="Rank by the tempered (default) or the untempered distribution.")),
+    "last_candidates": (str, typer.Option(help="With --eos last: whether EOS may be in a soft token, true or false.")),
     "seed": (int, typer.Option(help="Random seed for sampling.")),
 }  # fmt: skip
 DECODING: Table = {**RULES, **SETTINGS}
