@@ -134,6 +134,26 @@ def test_a_narrow_type_does_not_hide_that_soft_tokens_are_shorter(dtype: torch.d
     assert row.shape.angle_share["slerp"] == pytest.approx(0.5, abs=1e-5)
 
 
+def test_the_type_of_the_table_hardly_matters_to_appendix_b1() -> None:
+    """The same predictions, measured with the embeddings of a float32 and of a bfloat16 checkpoint."""
+    model, wide = tiny("llada"), []
+    narrow = []
+    canvas = softdlm.Canvas.pack([[5, 8, 13 + row] for row in range(24)], [43] * 24, model.mask_id, 0)
+    rules: dict[str, FeedbackRule] = {"euclidean": softdlm.Euclidean(4, 0.5)}
+    tables = {torch.float32: wide, torch.bfloat16: narrow}
+    assert not torch.equal(model.embedding.to(torch.bfloat16).float(), model.embedding)
+    for step in softdlm.denoise(model, canvas, commit=softdlm.TopN(2), feedback=softdlm.Slerp(4, 0.5), candidates=4):
+        still = step.requested & step.canvas.open
+        prediction, context = step.prediction.at(still), step.context.at(still)
+        for dtype, found in tables.items():
+            embeddings = geometry.working_embeddings(model.embedding.to(dtype), model.mask_id)
+            found.append(geometry.look_at(prediction, embeddings, context, rules, 3, 4))
+    first, second = (torch.cat(found, 1) for found in (wide, narrow))
+    assert first.shape[1] > 5000
+    degrees = torch.tensor([1, 1, 180, 1, 1, 1, 1], dtype=first.dtype)[:, None]
+    assert ((first - second) / degrees).mean(1).abs().max() < 0.002
+
+
 def test_rows_that_a_narrow_type_rounded_are_not_continued() -> None:
     """Earlier versions measured in the model's type; in float32 that made no difference."""
     models = {dtype: tiny("llada", dtype) for dtype in (torch.bfloat16, torch.float32)}
