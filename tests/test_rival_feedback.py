@@ -124,9 +124,14 @@ def test_a_rejected_position_forgets_as_in_the_published_code() -> None:
     assert is_mask(fed(ReMix(reject=math.log(2) / 2 + 1e-3), REMIX_TABLE, *jump, calm)) == [False]
 
 
-@pytest.mark.parametrize("block_length", [None, 4])
-def test_remix_in_a_decode_is_hard_at_the_start_of_a_block_and_outside_it(block_length: int | None) -> None:
-    model = tiny("llada", torch.float64)
+@pytest.mark.parametrize(
+    ("family", "attention", "block_length"),
+    [("llada", "auto", None), ("llada", "auto", 4), ("llada2", "block-causal", 4)],
+)
+def test_remix_in_a_decode_is_hard_at_the_start_of_a_block_and_outside_it(
+    family: str, attention: Any, block_length: int | None
+) -> None:
+    model = tiny(family, torch.float64, attention)
     canvas = Canvas.pack([[3, 4, 5], [6, 7]], [11, 14], model.mask_id, 0)
     fields: Any = {"commit": TopN(1), "feedback": ReMix(reject=10), "block_length": block_length}
     open = canvas.open
@@ -136,6 +141,16 @@ def test_remix_in_a_decode_is_hard_at_the_start_of_a_block_and_outside_it(block_
         running = step.running[:, None]
         assert torch.equal(step.context.soft & running, expected & running)
         open = step.canvas.open
+
+
+def test_what_was_never_predicted_before_has_not_jumped() -> None:
+    """Under block-causal attention a block is predicted for the first time when it begins, late in a decode."""
+    rule, inside = ReMix(), torch.tensor([[True]])
+    before = rule.init(1, 1, torch.device("cpu"), 5)
+    state = rule.update(before, seen(torch.tensor([[SURE]])), context_of(7, inside, before))
+    assert not state["rejected"].any()
+    state = rule.update(state, seen(torch.tensor([[OTHER]])), context_of(8, inside, state))
+    assert state["rejected"].all()
 
 
 FREE = [LRD(r_f=0), ReMix(mix=0)]
