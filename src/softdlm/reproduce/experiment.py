@@ -11,6 +11,7 @@ from softdlm.report.table import Table
 from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.evidence import Decide, verdict
 from softdlm.reproduce.measurements import Measurements
+from softdlm.reproduce.reading_notes import noted
 from softdlm.reproduce.study import Grids, Study, task_title
 
 
@@ -41,7 +42,7 @@ class Experiment:
     """The models of the paper's table or figure, where it prints no numbers."""
 
     def section(self, measured: Measurements) -> Section:
-        shown = tuple(self.tables(measured)), tuple(self.drawings(measured))
+        shown = noted(self.tables(measured), measured, self), tuple(self.drawings(measured))
         return Section(
             self.name, self.title, self.about, *shown, self._measured(measured), self._not_measured(measured)
         )
