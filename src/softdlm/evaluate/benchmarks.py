@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from softdlm.decoding import EosPolicy
 from softdlm.errors import TokenizerError, UsageError
-from softdlm.evaluate.benchmark_data import TASKS, digest, find_folder
+from softdlm.evaluate.benchmark_data import PREFIX, TASKS, digest, find_folder
 from softdlm.evaluate.fingerprint import request_number
 from softdlm.evaluate.readings import READINGS
 from softdlm.records.canonical import content_digest
@@ -26,7 +26,6 @@ from softdlm.tasks.consistency import CONSISTENT
 if TYPE_CHECKING:
     from softdlm.evaluate.harness_task import BenchmarkTask
 
-_PREFIX = "softdlm_"
 _FEWSHOT_SEED = 1234
 """lm-eval's default, for the tasks that draw their shots."""
 _DECODING = ("temperature", "top_p", "rank")
@@ -153,7 +152,7 @@ def _load_task(name: str, data_dir: str | Path | None, said: dict[str, Any]) -> 
         raise UsageError(f"benchmark {name} needs lm-evaluation-harness: pip install 'softdlm[eval]'") from error
     said = said if data_dir is None else {**said, "data_dir": str(data_dir)}
     manager = TaskManager(include_path=str(TASKS), include_defaults=False, metadata=said)
-    task: Any = manager.load([_PREFIX + name.replace("-", "_")])["tasks"]
+    task: Any = manager.load([PREFIX + name.replace("-", "_")])["tasks"]
     (found,) = task.values()
     found.set_fewshot_seed(_FEWSHOT_SEED)
     return found

@@ -109,11 +109,15 @@ class Recipe:
     readings: Readings = DEFAULT
     used: bool = True
 
+    def attention(self, chosen: Attention) -> Attention:
+        """LLaDA-2.0-mini's is the reading's where none is chosen."""
+        if not self.used or self.family != LLADA2 or chosen != "auto":
+            return chosen
+        return cast(Attention, self.readings.value("llada2-attention"))
+
     def model(self, spec: ModelSpec) -> ModelSpec:
-        """How the model is loaded: LLaDA-2.0-mini with the reading's attention where none is chosen."""
-        if not self.used or self.family != LLADA2 or spec.attention != "auto":
-            return spec
-        return replace(spec, attention=cast(Attention, self.readings.value("llada2-attention")))
+        """How the model is loaded."""
+        return replace(spec, attention=self.attention(spec.attention))
 
     def variant(self, task: str) -> str:
         """The benchmark with the prompts of this family and reading: Dream has its own, without shots."""
