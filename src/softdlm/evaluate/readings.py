@@ -137,7 +137,9 @@ class Readings:
             for each in READINGS.values()
             if each.part in parts
             and each.is_for(family)
-            and any(make(self.changed(each.name, other)) != now for other in each.values)
+            and any(
+                make(self.changed(each.name, other)) != now for other in each.values if other != self.value(each.name)
+            )
         }
 
     def check_used(self, used: Collection[str]) -> None:
