@@ -50,7 +50,8 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 def study_of(model: str, readings: Readings) -> Study:
     tasks = None if model == "builtin" else ["gsm8k", "math500", "humaneval"]
     return Study.of(
-        folder(model), quick=True, device="cpu", tasks=tasks, max_new_tokens=8, data_dir=str(BENCHMARKS), allow_unsandboxed=True, readings=readings,
+        folder(model), quick=True, device="cpu", tasks=tasks, max_new_tokens=8,
+        data_dir=str(BENCHMARKS), allow_unsandboxed=True, readings=readings,
     )  # fmt: skip
 
 
