@@ -77,21 +77,6 @@ class TopN:
         return open & (places(prediction, open, self.rank) < self.count(context))
 
 
-@named("commit", "topn-eps")
-@dataclass(frozen=True)
-class TopNEps:
-    """STAND-IN for the rule of the same name."""
-
-    n: int = 1
-    rank: Rank = "confidence"
-
-    def __str__(self) -> str:
-        return f"{self.n} a step"
-
-    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
-        return TopN(self.n, self.rank)(prediction, open, context)
-
-
 @named("commit", "steps")
 @dataclass(frozen=True)
 class Steps:

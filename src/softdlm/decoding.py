@@ -37,8 +37,6 @@ DEFAULTS: Mapping[str, Any] = {
     "seed": 0,
     "early_finish": True,
     "candidates": 3,
-    "confidence": "tempered",
-    "last_candidates": "yes",
 }
 """What a field becomes that neither the user nor the checkpoint names."""
 PARAMETERS = ("k", "lam", "rank")
@@ -97,10 +95,6 @@ class Decoding:
     """Stop once nothing is open before the first EOS; "block" looks only when a block closes (LLaDA-2's reference)."""
     candidates: int | None = None
     """Candidates kept in each Step, at least as many as the feedback rule needs."""
-    confidence: Literal["tempered", "untempered"] | None = None
-    """STAND-IN: the distribution that commit rules read."""
-    last_candidates: Literal["yes", "no"] | None = None
-    """STAND-IN: whether ids that commit last may be feedback candidates."""
 
     @staticmethod
     def of(**words: Any) -> Decoding:
@@ -199,7 +193,7 @@ class Decoding:
         written = {
             name: registry.spell(value) if _is_rule(value) else value
             for name, value in values.items()
-            if value not in (None, ()) and (name, value) not in (("confidence", "tempered"), ("last_candidates", "yes"))
+            if value not in (None, ())
         }
         for kind in ("commit", "feedback"):
             rule = getattr(self, kind)
@@ -283,6 +277,4 @@ _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "eos": parsing.one_of(EosPolicy),
     "stop": parsing.texts,
     "early_finish": _finish,
-    "confidence": parsing.one_of(Literal["tempered", "untempered"]),
-    "last_candidates": parsing.one_of(Literal["yes", "no"]),
 }
