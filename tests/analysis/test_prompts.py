@@ -1,6 +1,7 @@
 """Which prompts fit which tokenizer, and what a file of one's own may hold."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,15 @@ def test_all_70_prompts_fit_the_built_in_model_and_so_does_figure_1() -> None:
     assert encode_case(model, figure1_prompt()).qualifies
 
 
-@pytest.mark.parametrize("chat", [False, True])
-def test_alternatives_keep_their_leading_space_and_masks_follow_the_prompt(chat: bool) -> None:
+@pytest.mark.parametrize(("chat", "lead", "space"), [(False, "none", " "), (True, "none", ""), (True, "space", " ")])
+def test_raw_text_keeps_its_leading_space_and_masks_follow_the_prompt(chat: bool, lead: str, space: str) -> None:
     model = softdlm.load("builtin", device="cpu")
     prompt = paper_prompts()[0]
-    case = encode_case(model, prompt, chat)
-    assert model.tokenizer.decode(case.a) == " New York"
-    assert model.tokenizer.decode(case.b) == " San Diego"
+    case = encode_case(model, prompt, chat, lead)
+    assert model.tokenizer.decode(case.a) == f"{space}New York"
+    assert model.tokenizer.decode(case.b) == f"{space}San Diego"
+    own = encode_case(model, replace(prompt, lead=" "), chat, lead)
+    assert model.tokenizer.decode(own.a) == " New York", "a prompt's own lead stays"
     text = model.tokenizer.decode(case.span.ids[:-2])
     assert text.endswith(prompt.prompt) != chat
     assert prompt.prompt in text

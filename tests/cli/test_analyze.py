@@ -50,7 +50,7 @@ def test_prompts_on_every_format(folder: Path, family: str) -> None:
     figure1 = found("joint", *model, "--prompts", folder / "pairs.jsonl", "--limit", 1, "--order", "confidence")
     assert list(figure1["rows"][0]["probability"]) == ["sequential", *FIVE]
     assert (figure1["settings"]["order"], figure1["settings"]["chat"]) == ("confidence", False)
-    chat = found("joint", *model, "--prompts", folder / "pairs.jsonl", "--limit", 1, "--chat")
+    chat = found("joint", *model, "--prompts", folder / "pairs.jsonl", "--limit", 1, "--chat", "--chat-lead", "space")
     assert chat["settings"]["chat"]
     assert chat["rows"][0]["probability"] != figure1["rows"][0]["probability"]
 
@@ -91,7 +91,7 @@ def test_tables_and_rows_kept_in_a_file(folder: Path, tmp_path: Path) -> None:
 
 
 def test_figure_1_on_the_built_in_model() -> None:
-    done = analyze("joint", "--chat", "--device", "cpu")
+    done = analyze("joint", "--chat", "--chat-lead", "space", "--device", "cpu")
     assert done.exit_code == 0, done.exception
     for word in ("Harry Potter", "Harry Wars", "Star Potter", "Star Wars", "other", "sequential", "slerp"):
         assert word in done.stdout

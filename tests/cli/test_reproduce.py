@@ -20,7 +20,7 @@ from tests.tokenizers import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
 OPTIONS = {
-    "llada": ["--tasks", "mini-math,mini-code", "--chat", "--limit", "2"],
+    "llada": ["--tasks", "mini-math,mini-code", "--reading", "prompts=chat", "--limit", "2"],
     "llada2": ["--tasks", "mini-math", "--mask-id", "155", "--limit", "1"],
     "dream": ["--tasks", "gsm8k,humaneval", "--data-dir", str(BENCHMARKS), "--limit", "1"],
 }
@@ -65,7 +65,7 @@ def test_the_whole_paper_on_every_family(models: dict[str, str], family: str, tm
         assert "quick run" in file.read_text(), file
     if family == "dream":
         assert {row.labels[0] for row in report.sections[2].tables[0].rows} == {"GSM8K", "HumanEval"}
-        assert report.protocol["study"]["reading"] == "dream-dllm"
+        assert report.protocol["study"]["readings"]["dream"] == "dream-dllm"
         assert report.protocol["decoding"]["gsm8k-dream, 1 items"]["temperature"] == 0.1
 
 

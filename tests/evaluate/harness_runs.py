@@ -15,7 +15,7 @@ PAPER = {
     "llada": ("gsm8k", "math500", "humaneval", "mbpp"),
     "dream": ("gsm8k-dream", "math500-dream", "humaneval-dream", "mbpp-dream"),
 }
-UNJAILED = {"allow_unsandboxed": True}
+UNJAILED: dict[str, Any] = {"allow_unsandboxed": True}
 """The programs of these tests are our own, or a random network's."""
 WORDS: dict[str, Any] = {
     "feedback": "slerp", "k": "2", "lam": 0.3, "commit": "topn(4)", "max_new_tokens": 8, "device": "cpu",

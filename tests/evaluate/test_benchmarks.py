@@ -80,7 +80,7 @@ def test_the_papers_settings(name: str) -> None:
 @pytest.mark.parametrize("name", paper.DOMAINS)
 def test_the_recipe_and_the_task_files_say_the_same(family: str, name: str) -> None:
     setting = paper.setting(family, name)
-    ours = load(paper.variant(family, name), limit=1)
+    ours = load(paper.Recipe(family).variant(name), limit=1)
     assert (ours.protocol()["shots"], ours.max_new_tokens, ours.eos) == (
         setting.shots,
         setting.max_new_tokens,

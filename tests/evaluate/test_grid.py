@@ -15,6 +15,7 @@ from softdlm import Decoding
 from softdlm.errors import CheckpointError, PromptError, UsageError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import Grid, Planned, plan, sweep
+from softdlm.evaluate.readings import Readings
 from softdlm.models.load import read_config
 from tests.conftest import FAMILIES
 from tests.evaluate.cells import RULES
@@ -125,7 +126,7 @@ def test_the_recipe_chooses_by_family_and_benchmark(
     assert (dream.max_new_tokens, dream.eos, dream.temperature, dream.top_p) == (768, "allow", 0.1, 0.9)
     (unsaid,) = cells(replace(asked, models=both[1:], recipe="paper", decodings=(Decoding(),)))
     assert unsaid.decoding.commit == softdlm.TopN(1, "entropy")
-    greedy = replace(asked, models=both[1:], recipe="paper", reading="dream-greedy")
+    greedy = replace(asked, models=both[1:], recipe="paper", readings=Readings.of(["dream=dream-greedy"]))
     (found,) = (each.decoding for each in cells(greedy))
     assert (found.commit, found.temperature, found.top_p) == (softdlm.TopN(2), 0.0, None)
     given = sweep(Decoding(eos="last", max_new_tokens=9), ("slerp",), RATES[:1], (4,), (0.5,))
@@ -193,8 +194,7 @@ def test_bad_values_of_a_sweep_are_refused(grid: Grid, fields: dict[str, Any], m
         ({"decodings": (Decoding(feedback="vanilla", k=3),)}, "k 3 has no effect on the feedback rule vanilla"),
         ({"decodings": (Decoding(commit="factor(1.0)", rank="entropy"),)}, "rank entropy has no effect"),
         ({"recipe": "pasta"}, "unknown recipe 'pasta'"),
-        ({"reading": "dream-dllm"}, "with the recipe paper"),
-        ({"reading": "fast", "recipe": "paper"}, "reading 'fast': one of dream-dllm, dream-greedy"),
+        ({"readings": Readings.of(["dream=dream-dllm"])}, "reading dream needs the recipe paper"),
     ],
 )
 def test_bad_values_are_refused_before_anything_is_run(grid: Grid, change: dict[str, Any], message: str) -> None:

@@ -65,15 +65,11 @@ def test_gsm8k_reports_strict_and_flexible() -> None:
     assert said["strict"] is said["flexible"] is True
 
 
-def test_math500_reports_both_metrics_and_heads_with_math_verify() -> None:
+def test_math500_reports_both_metrics_and_heads_with_exact_match() -> None:
     boxed = score("math500", MATH[0], r"So $\boxed{0.75}$")
-    assert (boxed["math_verify"], boxed["exact_match"], boxed["correct"], boxed["timeout"]) == (
-        True,
-        False,
-        True,
-        False,
-    )
-    assert boxed["reason"] == "equal"
+    assert (boxed["math_verify"], boxed["exact_match"], boxed["correct"]) == (True, False, False)
+    assert boxed["timeout"] is False
+    assert boxed["reason"] == "equal by Math-Verify only"
     fork = score("math500-boxed", MATH[0], r"So $\boxed{0.75}$")
     assert (fork["math_verify"], fork["exact_match"], fork["correct"]) == (True, False, False)
     assert score("math500-boxed", MATH[0], r"$\boxed{\frac34}$")["exact_match"]

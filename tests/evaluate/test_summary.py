@@ -53,7 +53,7 @@ def test_consistency_by_hand(tmp_path: Path) -> None:
     assert slerp["consistency_p"] == pytest.approx(2 * (1 + 10 + 45) / 2**10)  # vanilla alone 2, slerp alone 8
     low, high = slerp["consistency_interval"]
     assert low < 75 < high
-    ((_, (_, line)),) = tables([vanilla, slerp])
+    ((_, (_, line), _),) = tables([vanilla, slerp])
     assert line["consistent %"] == f"75.0 [{low:.1f}, {high:.1f}]"
     assert (line["p of consistent"], line["right and consistent %"]) == ("0.11", "50.0")
     write_cell(tmp_path, cell("euclidean", FOUR), verdicts(6))  # from before the measure
@@ -107,12 +107,12 @@ def test_an_unfinished_cell_shows_how_far_it_is_and_is_compared_with_nothing(roo
 
 
 def test_tables_put_what_rows_share_into_the_title(root: Path) -> None:
-    ((title, lines),) = tables(rows(read(root)))
+    ((title, lines, _),) = tables(rows(read(root)))
     assert title == "tiny · mini-math · 12 items · k=3 lam=0.3"
     assert [line["method"] for line in lines] == ["vanilla", "vanilla", "slerp"]
     assert list(lines[0]) == ["method", "rate", "accuracy %", "p", "recovery", "passes", "tok/pass", "tok/s"]
     write_cell(root, cell("slerp(k=2)", FOUR), verdicts(9))
-    ((title, lines),) = tables(rows(read(root)), cells=True)
+    ((title, lines, _),) = tables(rows(read(root)), cells=True)
     assert title == "tiny · mini-math · 12 items"
     assert {"slerp k=2 lam=0.3", "slerp k=3 lam=0.3"} <= {line["method"] for line in lines}
     assert "cell" in lines[0]

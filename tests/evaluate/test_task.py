@@ -59,9 +59,9 @@ def test_benchmarks_are_found_by_name(model: Any, monkeypatch: pytest.MonkeyPatc
     asked = []
 
     def load_benchmark(
-        name: str, model: Any, *, data_dir: str | None, limit: int | None, allow_unsandboxed: bool
+        name: str, model: Any, *, data_dir: str | None, limit: int | None, allow_unsandboxed: bool, math500: str
     ) -> Any:
-        asked.append((name, model, data_dir, limit, allow_unsandboxed))
+        asked.append((name, model, data_dir, limit, allow_unsandboxed, math500))
         items = [SimpleNamespace(id="0", prompt="Q: 1+1", stop=["Q:"])]
         return SimpleNamespace(
             items=items, max_new_tokens=4, eos="last", score=lambda item, text: {}, protocol=lambda: {"name": name}
@@ -70,7 +70,7 @@ def test_benchmarks_are_found_by_name(model: Any, monkeypatch: pytest.MonkeyPatc
     fake.load_benchmark = load_benchmark
     monkeypatch.setitem(sys.modules, "softdlm.evaluate.benchmarks", fake)
     task = load_eval_task(TaskSpec("gsm8k-strict", limit=7, data_dir=str(tmp_path), allow_unsandboxed=True), model)
-    assert asked == [("gsm8k-strict", model, str(tmp_path), 7, True)]
+    assert asked == [("gsm8k-strict", model, str(tmp_path), 7, True, "exact-match")]
     assert task_record(task) == {"name": "gsm8k-strict", "count": 1, "items": task_record(task)["items"]}
 
 

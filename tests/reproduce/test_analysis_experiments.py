@@ -6,6 +6,7 @@ import pytest
 
 from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
 from softdlm.evaluate.metrics import Mean
+from softdlm.evaluate.readings import Readings
 from softdlm.report.table import Cell, Table
 from softdlm.reproduce import agreement as agreement_experiment
 from softdlm.reproduce import b1, figure1, table1, table3, table4, table8
@@ -50,7 +51,7 @@ def test_figure_1_shows_what_lies_on_other_answers() -> None:
 
 def test_table_1_means_positions_first_then_prompts() -> None:
     rows = [mixture([0.1, 0.3], 0.5), mixture([0.4, 0.4, 0.4], 0.3)]
-    (table,) = table1.tables(measured(rows={"mixtures": rows}, study=study(chat=True)))
+    (table,) = table1.tables(measured(rows={"mixtures": rows}, study=study(readings=Readings.of(["prompts=chat"]))))
     additive, multiplicative = cells_of(table, "SLERP")
     assert additive.value == pytest.approx(0.4)
     assert multiplicative.value == pytest.approx(0.3)  # not 0.32, the mean over all positions

@@ -163,7 +163,7 @@ def test_the_experiment_that_the_docs_add_is_whole(tmp_path: Path) -> None:
     added: Experiment = names["EXPERIMENT"]
     assert added.cells is not None
     (grid,) = added.cells(study())
-    assert [method_label(each) for each in grid.settled()] == ["vanilla", "slerp k=1 lam=0.3"]
+    assert [method_label(each.decoding) for each in grid.outline("llada")] == ["vanilla", "slerp k=1 lam=0.3"]
     made = [
         result(tmp_path, "mini-math", name, "topn(4)", range(count))
         for name, count in {"vanilla": 2, "slerp(k=1)": 18}.items()

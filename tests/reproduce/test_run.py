@@ -11,6 +11,7 @@ import torch
 
 from softdlm.evaluate.executors import LocalExecutor
 from softdlm.evaluate.grid import Plan, plans
+from softdlm.evaluate.readings import Readings
 from softdlm.evaluate.run import run as run_plan
 from softdlm.records.journal import Journal
 from softdlm.report.progress import Screen
@@ -74,7 +75,13 @@ def test_other_settings_never_meet_old_rows(study: Study, tmp_path: Path) -> Non
     executor, mixtures = LocalExecutor(), table1.EXPERIMENT.analysis
     assert mixtures is not None
     for chat in (False, True, False):
-        (result,) = run.analyse(mixtures, replace(one, chat=chat), executor, tmp_path, Screen())
+        (result,) = run.analyse(
+            mixtures,
+            replace(one, readings=Readings.of({"prompts": "chat" if chat else "raw"})),
+            executor,
+            tmp_path,
+            Screen(),
+        )
         assert (result.settings["chat"], len(result.rows)) == (chat, 1)
     assert len(list(tmp_path.iterdir())) == 2
 

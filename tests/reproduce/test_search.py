@@ -28,7 +28,7 @@ def test_the_papers_grid_is_twelve_settings_of_each_method() -> None:
     assert (LAMS, KS) == ((0.1, 0.3, 0.5, 0.7), (2, 3, 4))
     (math, code) = best.search(study())
     for grid in (math, code):
-        found = grid.settled()
+        found = [each.decoding for each in grid.outline("llada")]
         assert len(found) == 2 * 12 * 3
         assert sum(each.feedback == Euclidean(4, 0.7) for each in found) == 3
 
@@ -68,7 +68,8 @@ def test_the_chosen_settings_are_measured_and_shown(tmp_path: Path) -> None:
         for setting, count in tried.items()
         for commit in scale.search_rates
     ]
-    follow = {each.feedback for grid in best.follow(one, Cells(found)) for each in grid.settled()}
+    grids = best.follow(one, Cells(found))
+    follow = {each.decoding.feedback for grid in grids for each in grid.outline("llada")}
     assert {str(each) for each in follow} == {"Euclidean(k=4, lam=0.7, norm=None)", "Slerp(k=2, lam=0.5, norm='mask')"}
     cells = [
         result(tmp_path, "mini-math", name, "topn(2)", range(count))
@@ -120,7 +121,7 @@ def test_rivals_stand_beside_vanilla_and_slerp(tmp_path: Path) -> None:
 
 def test_every_setting_of_the_search_can_be_built() -> None:
     for grid in [*rivals.search(study()), *rivals.cells(study())]:
-        found = grid.settled()
+        found = [each.decoding for each in grid.outline("llada")]
         assert len({repr((each.commit, each.feedback)) for each in found}) == len(found)
 
 

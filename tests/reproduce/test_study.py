@@ -8,9 +8,9 @@ import pytest
 
 from softdlm.commit import TopN
 from softdlm.errors import UsageError
-from softdlm.evaluate import paper
-from softdlm.evaluate.cell import Cell, ModelSpec
+from softdlm.evaluate.cell import ModelSpec
 from softdlm.evaluate.grid import Finder, Grid, join, plans
+from softdlm.evaluate.readings import READINGS, Readings
 from softdlm.evaluate.run import expected_passes
 from softdlm.feedback import Additive, Euclidean, NormMix, Slerp
 from softdlm.reproduce import analyses, figure2, frontier, rivals, table2, table5, table6, table7
@@ -47,9 +47,10 @@ def test_a_model_of_the_paper_is_known_and_another_gets_its_family_for_orientati
 
 def test_prompts_are_raw_text_unless_told_otherwise() -> None:
     assert not Study.of("builtin", device="cpu").chat
-    assert Study.of("builtin", device="cpu", chat=True).chat
+    chat = Study.of("builtin", device="cpu", readings=Readings.of(["prompts=chat"]))
+    assert chat.chat
     assert not real().chat
-    assert Study.of("builtin", device="cpu", chat=True).record()["chat"] is True
+    assert chat.record()["readings"]["prompts"] == "chat"
 
 
 def test_the_recipe_decides_the_strength() -> None:
@@ -57,9 +58,8 @@ def test_the_recipe_decides_the_strength() -> None:
     assert real().strength("gsm8k") == (2, 0.3)
     dream = Study(ModelSpec("a/b", "cpu", "float32"), "Dream", REAL)
     assert [dream.strength(task) for task in ("math500", "mbpp")] == [(3, 0.1), (2, 0.3)]
-    assert dream.record()["reading"] == "dream-dllm"
-    with pytest.raises(UsageError, match="is for Dream"):
-        study(reading="dream-greedy")
+    assert dream.record()["readings"]["dream"] == "dream-dllm"
+    assert set(dream.record()["readings"]) == set(READINGS)
 
 
 def test_a_cap_is_said_and_lowers_everything() -> None:
@@ -78,7 +78,6 @@ def test_a_cap_is_said_and_lowers_everything() -> None:
     [
         (lambda: study(tasks=("either-or",)), "either-or"),
         (lambda: study(tasks=()), "none"),
-        (lambda: study(adaptive_items="half"), "first-500 or full"),
         (lambda: select(["table9"]), "unknown experiment table9"),
         (lambda: select([]), "give all"),
     ],
@@ -98,18 +97,19 @@ def test_experiments_come_in_the_papers_order_whatever_was_asked() -> None:
 def labels(made: list[Grid], task: str) -> set[tuple[str, str]]:
     found = set()
     for grid in made:
-        for spec in grid.tasks:
-            if spec.name == task:
-                settled = grid.settled(paper.setting("llada", task).fields)
-                labels = [Cell(grid.models[0], spec, each).labels for each in settled]
-                found |= {(each["method"], each["rate"]) for each in labels}
+        named = [each.labels for each in grid.outline("llada")]
+        found |= {(each["method"], each["rate"]) for each in named if each["task"] == task}
     return found
 
 
 def test_table_6_takes_the_first_500_of_gsm8k_unless_told_otherwise() -> None:
     limits = {spec.name: spec.limit for grid in table6.cells(real()) for spec in grid.tasks}
     assert limits == {"gsm8k": 500, "humaneval": None}
-    full = {spec.name: spec.limit for grid in table6.cells(real(adaptive_items="full")) for spec in grid.tasks}
+    full = {
+        spec.name: spec.limit
+        for grid in table6.cells(real(readings=Readings.of(["table6-items=full"])))
+        for spec in grid.tasks
+    }
     assert full == {"gsm8k": None, "humaneval": None}
     capped = table6.cells(real(scale=FULL.capped(7)))
     assert {spec.limit for grid in capped for spec in grid.tasks} == {7}
@@ -125,7 +125,9 @@ def test_the_tables_ask_for_what_the_paper_has() -> None:
     sweep = labels(figure2.cells(made), "humaneval")
     assert {f"slerp k=3 lam={lam}" for lam in ("0.1", "0.5", "0.7")} <= {label for label, _ in sweep}
     assert {f"slerp k={k} lam=0.3" for k in (1, 2, 3, 4, 8)} <= {label for label, _ in sweep}
-    assert {rate for _, rate in labels(figure2.cells(real(sensitivity_rate=4)), "humaneval")} == {"4 a step"}
+    assert {rate for _, rate in labels(figure2.cells(real(readings=Readings.of(["figure2-rate=4"]))), "humaneval")} == {
+        "4 a step"
+    }
     assert ("vanilla", "1 a step") in labels(table7.cells(made), "mbpp")
     assert ("slerp k=3 lam=0.3", "threshold 0.9") in labels(table6.cells(made), "humaneval")
     rates = {rate for _, rate in labels(frontier.cells(made), "humaneval")}
@@ -134,8 +136,10 @@ def test_the_tables_ask_for_what_the_paper_has() -> None:
 
 def test_rules_of_others_keep_their_own_strength() -> None:
     strength = {"k": 4, "lam": 0.7}
-    _, math = rivals.cells(study())
-    assert {NormMix(), Additive(), Slerp(3, 0.3)} <= {each.feedback for each in math.settled(strength)}
+    math, _ = rivals.cells(study())
+    assert {NormMix(), Additive(), Slerp(3, 0.3)} <= {
+        each.decoding.feedback for each in math.outline("llada", strength)
+    }
     assert analyses.rules_of(analyses.SOFT, 4, 0.7) == {
         "euclidean": Euclidean(4, 0.7), "slerp": Slerp(4, 0.7), "additive": Additive(), "norm-mix": NormMix(),
     }  # fmt: skip

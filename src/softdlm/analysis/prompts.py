@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from softdlm import parsing
 from softdlm.analysis.spans import Answer, Span
 from softdlm.engine.plan import check_length
 from softdlm.errors import TokenizerError, UsageError
@@ -17,6 +18,10 @@ from softdlm.tasks.either_or import figure1_item, paper_items
 from softdlm.tasks.task import Item
 
 PAPER = 70
+LEAD = " "
+"""Stands between a prompt and its answer in raw text."""
+ChatLead = Literal["none", "space"]
+"""What stands there inside the chat template, after the header of the answer."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,8 @@ class Alternatives:
     a: str
     b: str
     masks: int
-    lead: str = " "
-    """Text between prompt and answer; the tokenizer makes it part of the answer's first token."""
+    lead: str | None = None
+    """Text between prompt and answer, part of the answer's first token; None leaves it to `encode_case`."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,13 @@ def read_alternatives(path: str | Path) -> list[Alternatives]:
     return [_of_line(place, line) for place, line in read_lines(path)]
 
 
-def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False) -> Case:
-    """Encode as raw text or, with `chat`, inside the model's chat template."""
+def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False, chat_lead: str = "none") -> Case:
+    """Encode as raw text or, with `chat`, inside the model's chat template.
+
+    Raw text has a space before the answer. Inside the template `chat_lead` decides: none or space. A prompt that names
+    its own lead keeps it.
+    """
+    spaced = parsing.one_of(ChatLead)("chat-lead", chat_lead) == "space" or not chat
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise TokenizerError(
@@ -71,14 +81,15 @@ def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False) -> Ca
         )
     ids = encode(model, prompt.prompt, chat)
     check_length(model, len(ids) + prompt.masks)
-    a, b = (
-        tuple(tokenizer(prompt.lead + text, add_special_tokens=False)["input_ids"]) for text in (prompt.a, prompt.b)
-    )
+    before = (LEAD if spaced else "") if prompt.lead is None else prompt.lead
+    a, b = (tuple(tokenizer(before + text, add_special_tokens=False)["input_ids"]) for text in (prompt.a, prompt.b))
     return Case(prompt.prompt, Span.after(ids, prompt.masks, model.mask_id), a, b, chat)
 
 
-def encode_cases(model: Denoiser, prompts: Sequence[Alternatives], chat: bool = False) -> list[Case]:
-    return [encode_case(model, prompt, chat) for prompt in prompts]
+def encode_cases(
+    model: Denoiser, prompts: Sequence[Alternatives], chat: bool = False, chat_lead: str = "none"
+) -> list[Case]:
+    return [encode_case(model, prompt, chat, chat_lead) for prompt in prompts]
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -129,7 +140,7 @@ def _of_line(place: str, line: Mapping[str, Any]) -> Alternatives:
         raise UsageError(
             f"{place}: 'masks' must be a whole number from 1, not {masks!r}: give it if a and b differ in words"
         )
-    return Alternatives(prompt, a, b, masks, text_field(place, line, "lead", " "))
+    return Alternatives(prompt, a, b, masks, text_field(place, line, "lead", LEAD) if "lead" in line else None)
 
 
 def _of_item(item: Item) -> Alternatives:

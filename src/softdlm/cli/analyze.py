@@ -35,6 +35,8 @@ OwnQuestions = Annotated[Path | None, typer.Option("--prompts", help=OWN_HELP)]
 Limit = Annotated[int | None, typer.Option(help="Only the first N prompts, or the first N items of each task.")]
 RuleNames = Annotated[str, typer.Option("--rules", help=f"Feedback rules, {COMMAS}.")]
 Chat = Annotated[bool, typer.Option("--chat", help="Put prompts into the chat template. Default: raw text.")]
+LEAD_HELP = "With --chat, what stands before the alternatives: none or space. Raw text keeps its space."
+Lead = Annotated[str | None, typer.Option("--chat-lead", help=LEAD_HELP)]
 Rows = Annotated[int, typer.Option("--batch-size", help="Rows of a forward pass.")]
 AT_ONCE_HELP = "Prompts decoded together. Default: 16 on a GPU, one for each core of a CPU."
 AtOnce = Annotated[int | None, typer.Option("--batch-size", help=AT_ONCE_HELP)]
@@ -58,7 +60,7 @@ def on_prompts(rules: str, **more: tuple[Any, Any]) -> Table:
         "limit": (Limit, None),
         "rules": (RuleNames, rules),
     }
-    strength = {"k": (K, 3), "lam": (Lam, 0.3), "chat": (Chat, False)}
+    strength = {"k": (K, 3), "lam": (Lam, 0.3), "chat": (Chat, False), "chat_lead": (Lead, None)}
     return {**head, **strength, **more, "batch_size": (Rows, 64), "as_json": (Json, False), "out": (Out, None)}
 
 
@@ -163,13 +165,16 @@ def _read(
     from softdlm.analysis.prompts import encode_cases, paper_prompts, read_alternatives
 
     rules = _rules(asked["rules"], asked["k"], asked["lam"])
+    if "chat_lead" in asked and not asked["chat"]:
+        raise UsageError("--chat-lead is for --chat, raw text keeps its space: leave it out")
+    layout = asked["chat"], asked.get("chat_lead", "none")
     model = load_model(asked["model"], loading)
     file, limit = asked.get("prompts"), asked.get("limit")
     if file is None and default:
-        return model, encode_cases(model, default(), asked["chat"]), rules
+        return model, encode_cases(model, default(), *layout), rules
     _check_limit(limit)
     found = paper_prompts() if file is None else read_alternatives(file)
-    return model, encode_cases(model, found[:limit], asked["chat"]), rules
+    return model, encode_cases(model, found[:limit], *layout), rules
 
 
 def _look(

@@ -30,7 +30,8 @@ TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp;
 Tasks = Annotated[str, typer.Option("--task", help=TASKS_HELP)]
 RECIPE_HELP = "paper: k, lam, EOS handling and lengths of the paper, by model family and benchmark."
 Recipe = Annotated[str | None, typer.Option(help=RECIPE_HELP)]
-Reading = Annotated[str | None, option("With --recipe paper, how Dream is decoded: dream-dllm or dream-greedy.")]
+READING_HELP = "How the paper is read, name=value, such as dream=dream-greedy; may be repeated. See docs/reproduce.md."
+Reading = Annotated[list[str] | None, typer.Option(help=READING_HELP, metavar="NAME=VALUE")]
 Limit = Annotated[int | None, typer.Option(help="Only the first N items of each task.")]
 Split = Annotated[str, typer.Option(help="Split of the built-in tasks: test, validation or train.")]
 BatchSize = Annotated[int | None, option("Items decoded together. Default: 32 on a GPU, 4 for each thread of a CPU.")]
@@ -59,10 +60,11 @@ def evaluate(
     """
     from softdlm.evaluate.cell import TaskSpec
     from softdlm.evaluate.grid import Grid, plan
+    from softdlm.evaluate.readings import Readings
 
     specs = model_specs(names_in("--model", model), loading_values(loading), here=ray_address is None)
     tasks = tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names_in("--task", task))
-    grid = Grid(specs, tasks, decodings(lists, words), recipe, reading, single=not no_single)
+    grid = Grid(specs, tasks, decodings(lists, words), recipe, Readings.of(reading or ()), single=not no_single)
     check_plot(plot, grid)
     on_gpu = any(spec.device.startswith("cuda") for spec in specs)
     executes = find_executor(executor, batch_size, ray_address, workers, on_gpu)

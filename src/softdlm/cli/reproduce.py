@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from softdlm.cli.evaluate import Models, carry_out, check_single, resumable
+from softdlm.cli.evaluate import Models, Reading, carry_out, check_single, resumable
 from softdlm.cli.option_tables import COMMAS, LOADING, takes
-from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in, option, print_json
+from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in, print_json
 
 WHAT = "figure1, table1 ... table8, b1, figure2, best, consistent, rivals, frontier, agreement, or all."
 What = Annotated[list[str], typer.Argument(help=WHAT, metavar="WHAT...")]
@@ -19,11 +19,6 @@ Quick = Annotated[bool, typer.Option("--quick", help="A few items of everything:
 Limit = Annotated[int | None, typer.Option(help="At most N items, prompts and completions of each kind.")]
 TASKS_HELP = f"Tasks, {COMMAS}. Default: mini-math,mini-code for builtin, gsm8k,math500,humaneval,mbpp for others."
 Tasks = Annotated[str | None, typer.Option(help=TASKS_HELP)]
-CHAT_HELP = "Put the controlled prompts into the chat template, or give them as raw text."
-Chat = Annotated[bool, typer.Option("--chat/--raw", help=CHAT_HELP)]
-Reading = Annotated[str | None, option("How Dream is decoded: dream-dllm (default) or dream-greedy.")]
-SensitivityRate = Annotated[int, option("Tokens a step in Figure 2: 2 or 4. The paper does not say which.")]
-AdaptiveItems = Annotated[str, typer.Option(help="Items of GSM8K in Table 6: first-500 or full.")]
 NewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", "-n", help="Length of the answer's canvas. Default: the recipe's.")
 ]
@@ -38,8 +33,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder for the results. What it 
 def reproduce(
     loading: dict[str, Any], what: What, model: Models = "builtin", quick: Quick = False, out: Out = None,
     limit: Limit = None,
-    tasks: Tasks = None, chat: Chat = False, reading: Reading = None, sensitivity_rate: SensitivityRate = 2,
-    table6_items: AdaptiveItems = "first-500", max_new_tokens: NewTokens = None, data_dir: DataDir = None,
+    tasks: Tasks = None, reading: Reading = None, max_new_tokens: NewTokens = None, data_dir: DataDir = None,
     allow_unsandboxed: Unsandboxed = False, batch_size: BatchSize = None, no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -47,11 +41,13 @@ def reproduce(
 
     Resumable: run the same command again.
     """
+    from softdlm.evaluate.readings import Readings
     from softdlm.report.figures import check_format
     from softdlm.report.page import write
     from softdlm.report.progress import Screen
     from softdlm.reproduce import run
     from softdlm.reproduce.experiments import select
+    from softdlm.reproduce.reading_notes import check_readings
     from softdlm.reproduce.study import Study
 
     chosen = select(what)
@@ -61,18 +57,16 @@ def reproduce(
     models, values = names_in("--model", model), loading_values(loading)
     check_single(models, values)
     place = {name: values.pop(name, None) for name in ("device", "dtype")}
+    readings = Readings.of(reading or ())
     studies = [
         Study.of(
             each,
             quick=quick,
             limit=limit,
             tasks=None if tasks is None else list(names_in("--tasks", tasks)),
-            chat=chat,
             batch_size=batch_size,
             loading=values,
-            reading=reading,
-            sensitivity_rate=sensitivity_rate,
-            adaptive_items=table6_items,
+            readings=readings,
             max_new_tokens=max_new_tokens,
             data_dir=data_dir,
             allow_unsandboxed=allow_unsandboxed,
@@ -80,6 +74,7 @@ def reproduce(
         )
         for each in models
     ]
+    check_readings(studies, chosen)
     screen = Screen()
     with resumable(screen, f"what was measured is in {folder}"):
         found = [run.collect(study, chosen, folder, carry_out, screen) for study in studies]

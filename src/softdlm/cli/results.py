@@ -35,6 +35,8 @@ def show(
         print(json.dumps({"rows": found, "failed": list(failed)}, ensure_ascii=False, indent=1))
     elif as_markdown and found:
         print(markdown([words(row) for row in found]), end="")
+        for note in dict.fromkeys(note for each in tables(found) for note in each.notes):
+            print(f"\n{note}")
     else:
-        for title, lines in tables(found, cells=cells):
-            print_rows(lines, title, labels=2)
+        for each in tables(found, cells=cells):
+            print_rows(each.rows, each.title, labels=2, notes=each.notes)

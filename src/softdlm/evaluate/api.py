@@ -12,6 +12,7 @@ from softdlm.errors import SoftDLMError, UsageError
 from softdlm.evaluate.cell import ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor
 from softdlm.evaluate.grid import Grid, plan
+from softdlm.evaluate.readings import Readings
 from softdlm.evaluate.run import Progress, run
 from softdlm.evaluate.summary import Result, rows, tables
 from softdlm.models.denoiser import Denoiser
@@ -30,7 +31,9 @@ class Evaluation:
     """Where each cell's answers are kept."""
 
     def __str__(self) -> str:
-        return "\n".join(table(lines, 100, title).plain for title, lines in tables(self.rows))
+        return "\n".join(
+            "\n".join([table(each.rows, 100, each.title).plain, *each.notes]) for each in tables(self.rows)
+        )
 
 
 def evaluate(
@@ -42,6 +45,8 @@ def evaluate(
     split: str = "test",
     out: str | Path = "results",
     single: bool = False,
+    recipe: str | None = None,
+    readings: Readings | Mapping[str, Any] | Sequence[str] = (),
     batch_size: int | None = None,
     data_dir: str | None = None,
     allow_unsandboxed: bool = False,
@@ -50,7 +55,8 @@ def evaluate(
     """Evaluate Decodings on a task, resumably: the cells, journals and table of `softdlm eval`.
 
     A Decoding may be given as its fields: `{"feedback": "slerp", "tokens_per_step": 4}`; what it leaves out is filled
-    from the task and from the checkpoint. `single` adds vanilla at one token a step, for recovery rates.
+    from the recipe (`"paper"`), the task and the checkpoint. `single` adds vanilla at one token a step, for recovery
+    rates. `readings` say how the paper is read: `["dream=dream-greedy"]`.
     """
     executor = LocalExecutor(batch_size)
     spec = _model_spec(model, executor)
@@ -58,7 +64,7 @@ def evaluate(
     chosen = tuple(each if isinstance(each, Decoding) else Decoding.from_json(each) for each in given)
     names = [task] if isinstance(task, str) else task
     specs = tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names)
-    planned = plan(Grid((spec,), specs, chosen, single=single))
+    planned = plan(Grid((spec,), specs, chosen, recipe, Readings.of(readings), single))
     failures = run(planned, Path(out), executor, progress)
     lines = [f"{each.cell}: {failures[each.key].reason}" for each in planned.cells if each.key in failures]
     if lines or planned.failures:

@@ -23,6 +23,8 @@ Splits = dict[str, Any]
 
 VARIABLE = "SOFTDLM_DATA"
 TASKS = Path(__file__).parent / "tasks"
+PREFIX = "softdlm_"
+"""The names of our tasks in lm-eval begin with it."""
 _HUB: dict[str, tuple[str, str | None]] = {
     "gsm8k": ("openai/gsm8k", "main"),
     "math500": ("HuggingFaceH4/MATH-500", None),

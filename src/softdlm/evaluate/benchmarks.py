@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from softdlm.decoding import EosPolicy
 from softdlm.errors import TokenizerError, UsageError
-from softdlm.evaluate.benchmark_data import TASKS, digest, find_folder
+from softdlm.evaluate.benchmark_data import PREFIX, TASKS, digest, find_folder
 from softdlm.evaluate.fingerprint import request_number
+from softdlm.evaluate.readings import READINGS
 from softdlm.records.canonical import content_digest
+from softdlm.tasks.consistency import CONSISTENT
 
 if TYPE_CHECKING:
     from softdlm.evaluate.harness_task import BenchmarkTask
 
-_PREFIX = "softdlm_"
 _FEWSHOT_SEED = 1234
 """lm-eval's default, for the tasks that draw their shots."""
 _DECODING = ("temperature", "top_p", "rank")
@@ -84,7 +85,7 @@ class Benchmark:
         return self.task.reference(item.doc)
 
     def protocol(self) -> dict[str, Any]:
-        """Every setting that a score depends on."""
+        """Every setting that a verdict depends on; whether answers agree with themselves is no verdict."""
         sandbox = self.task.sandbox
         return {
             **self.task.protocol,
@@ -94,7 +95,7 @@ class Benchmark:
             "items": len(self.items),
             "defaults": {"max_new_tokens": self.max_new_tokens, "eos": self.eos, **self.decoding},
             "stop": list(self._generation["until"]),
-            "metrics": list(self.metrics),
+            "metrics": [name for name in self.metrics if name != CONSISTENT],
             "chat_template": content_digest(self.template),
             "prompts": digest({"prompt": item.prompt} for item in self.items),
             "data": self._data_digest,
@@ -123,11 +124,13 @@ def load_benchmark(
     data_dir: str | Path | None = None,
     limit: int | None = None,
     allow_unsandboxed: bool = False,
+    math500: str = READINGS["math500"].values[0],
 ) -> Benchmark:
     """A benchmark in one reading, with prompts in the chat template of this model.
 
     Data come from `data_dir`, from the folder SOFTDLM_DATA names, or from the hub. `limit` takes the first items. Code
-    benchmarks need a sandbox; allow_unsandboxed runs programs without one where there is none.
+    benchmarks need a sandbox; allow_unsandboxed runs programs without one where there is none. `math500` is the
+    headline score of MATH-500: exact-match or math-verify.
     """
     if name not in benchmark_names():
         raise UsageError(f"unknown benchmark {name!r}: one of {', '.join(benchmark_names())}")
@@ -137,21 +140,19 @@ def load_benchmark(
     if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         raise TokenizerError(f"benchmark {name} needs a tokenizer with a chat template, not {tokenizer_or_model!r}")
     find_folder(data_dir)
-    task = _load_task(name, data_dir, allow_unsandboxed)
+    task = _load_task(name, data_dir, {"allow_unsandboxed": allow_unsandboxed, "math500": math500})
     items = _build(task, tokenizer, limit)
     return Benchmark(name, items, task, tokenizer.chat_template)
 
 
-def _load_task(name: str, data_dir: str | Path | None, allow_unsandboxed: bool) -> BenchmarkTask:
+def _load_task(name: str, data_dir: str | Path | None, said: dict[str, Any]) -> BenchmarkTask:
     try:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise UsageError(f"benchmark {name} needs lm-evaluation-harness: pip install 'softdlm[eval]'") from error
-    said: dict[str, Any] = {"allow_unsandboxed": allow_unsandboxed}
-    if data_dir is not None:
-        said["data_dir"] = str(data_dir)
+    said = said if data_dir is None else {**said, "data_dir": str(data_dir)}
     manager = TaskManager(include_path=str(TASKS), include_defaults=False, metadata=said)
-    task: Any = manager.load([_PREFIX + name.replace("-", "_")])["tasks"]
+    task: Any = manager.load([PREFIX + name.replace("-", "_")])["tasks"]
     (found,) = task.values()
     found.set_fewshot_seed(_FEWSHOT_SEED)
     return found

@@ -16,6 +16,7 @@ from softdlm import parsing
 from softdlm.commit import TopN, rate_label
 from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
+from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
 from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
@@ -91,8 +92,11 @@ class TaskSpec:
     data_dir: str | None = None
     allow_unsandboxed: bool = False
     """Run generated code as a limited process where there is no sandbox."""
+    math500: str = READINGS["math500"].values[0]
+    """The headline score, for MATH-500: exact-match or math-verify."""
 
     def __post_init__(self) -> None:
+        READINGS["math500"].check(self.math500)
         if self.name not in TASKS and not self.name.startswith(BENCHMARKS):
             raise UsageError(f"unknown task {self.name!r}: one of {', '.join((*TASKS, *BENCHMARKS))}")
         if self.split not in (SPLITS if self.name in TASKS else ("test",)):
@@ -109,20 +113,23 @@ class Cell:
     task: TaskSpec
     decoding: Decoding
     """Settled."""
+    readings: str = ""
+    """The readings of the paper that make it what it is, in words; empty where there are none."""
 
     @property
     def labels(self) -> dict[str, str]:
         """The cell in words, for tables; its identity is the protocol."""
         commit, _ = self.decoding.rules
-        return {
+        named = {
             "model": self.model.name,
             "task": self.task.name,
             "method": method_label(self.decoding),
             "rate": rate_label(commit),
         }
+        return named | ({"readings": self.readings} if self.readings else {})
 
     def __str__(self) -> str:
-        return " · ".join(self.labels.values())
+        return " · ".join(value for name, value in self.labels.items() if name != "readings")
 
 
 def method_label(decoding: Decoding) -> str:

@@ -28,6 +28,7 @@ def protocol(settings: Settings) -> dict[str, Any]:
     words = {name: value for name, value in vars(settings).items() if name not in ("batch_size", "decoding")}
     return {
         **words,
+        "readings": {} if settings.recipe is None else settings.readings.record(),
         "decoding": settings.decoding.record(),
         "device": place.type,
         "dtype": str(find_dtype(settings.dtype, place)),

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 from softdlm.commit import CommitRule
 from softdlm.decoding import Decoding
 from softdlm.errors import CheckpointError, PromptError, SoftDLMError, TokenizerError, UsageError
-from softdlm.evaluate import paper
 from softdlm.evaluate.cell import SINGLE, Cell, ModelSpec, TaskSpec, protocol, task_record
+from softdlm.evaluate.paper import Recipe, Source
+from softdlm.evaluate.readings import DEFAULT, Readings, words
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.feedback import FeedbackRule
 from softdlm.models.load import Checkpoint
 from softdlm.records.canonical import digest
 from softdlm.registry import leaves_out
-
-Source = Mapping[str, Any]
-"""Values for fields that a Decoding leaves out, such as those of the paper, of a task, or of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class Grid:
     decodings: tuple[Decoding, ...]
     recipe: str | None = None
     """`paper`: k, lambda, EOS policy, lengths and Dream's sampling by model family and benchmark."""
-    reading: str | None = None
-    """How Dream's vanilla is read, with the recipe."""
+    readings: Readings = DEFAULT
+    """How the paper is read, with the recipe; MATH-500's headline also without it."""
     single: bool = True
 
     def __post_init__(self) -> None:
@@ -45,15 +44,30 @@ class Grid:
                 raise UsageError(f"no {name}: give at least one")
         if self.recipe not in (None, "paper"):
             raise UsageError(f"unknown recipe {self.recipe!r}: the only one is paper")
-        if self.reading is not None and (self.recipe is None or self.reading not in paper.READINGS):
-            raise UsageError(f"reading {self.reading!r}: one of {', '.join(paper.READINGS)}, with the recipe paper")
-        self.settled({"feedback": "slerp"})
+        if self.recipe is None and (given := [name for name, _ in self.readings.given if name != "math500"]):
+            raise UsageError(f"reading {given[0]} needs the recipe paper: give --recipe paper with it")
+        list(self.settled(lambda each: each.settled({"feedback": "slerp", "commit": "topn(1)"})))
 
-    def settled(self, *sources: Source | Any) -> list[Decoding]:
-        """Every Decoding, filled; vanilla at one token a step first where it is wanted, none twice."""
+    def settled(self, settle: Callable[[Decoding], Decoding]) -> Iterator[tuple[Decoding, Decoding]]:
+        """Every Decoding as it was given and as it is filled, none twice when filled; vanilla at one token a step
+        first where it is wanted.
+        """
         first = self.decodings[0]
         single = [replace(first, commit="topn(1)", feedback=SINGLE.feedback, k=None, lam=None)] if self.single else []
-        return _distinct([each.settled(*sources, {"commit": "topn(1)"}) for each in [*single, *self.decodings]])
+        found: list[Decoding] = []
+        for asked in [*single, *self.decodings]:
+            if (filled := settle(asked)) not in found:
+                found.append(filled)
+                yield asked, filled
+
+    def outline(self, family: str, *sources: Source) -> list[Cell]:
+        """The cells for models of one family, before any of them is found."""
+        recipe = Recipe(family, self.readings, self.recipe is not None)
+        return [
+            Cell(recipe.model(model), recipe.task(task), decoding)
+            for model, task in product(self.models, self.tasks)
+            for _, decoding in self.settled(partial(recipe.settled, task=task.name, sources=sources))
+        ]
 
 
 def sweep(
@@ -100,6 +114,8 @@ class Planned:
     cell: Cell
     protocol: Mapping[str, Any]
     items: tuple[str, ...]
+    readings: tuple[str, ...] = ()
+    """The names of the readings that make the cell what it is."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +126,16 @@ class Plan:
 
 
 def plan(grid: Grid) -> Plan:
-    """Find the models and write the prompts, without reading any weights."""
+    """Find the models and write the prompts, without reading any weights.
+
+    A reading that applies to no cell is an error, unless it may be for a model that was not found.
+    """
     finder = Finder()
     (made,) = plans([grid], finder)
     if not made.cells:
         raise finder.failures[0]
+    if not made.failures:
+        grid.readings.check_used({name for each in made.cells for name in each.readings})
     return made
 
 
@@ -178,23 +199,22 @@ class Finder:
 
 
 def _cells(grid: Grid, model: ModelSpec, finder: Finder, spec: TaskSpec) -> Iterator[Planned]:
+    """Each Decoding filled from the recipe for its own commit rule, the task, then the checkpoint."""
     checkpoint, record = finder.model(model)
-    family = checkpoint.source.family
-    recipe: Source = {}
-    if grid.recipe is not None:
-        recipe = paper.setting(family, spec.name, grid.reading).fields
-        spec = replace(spec, name=paper.variant(family, spec.name))
-    task, written, lengths = finder.task(model, spec)
-    items = tuple(item.id for item in task.items)
-    for decoding in grid.settled(recipe, task_source(task), checkpoint.own):
+    recipe = Recipe(checkpoint.source.family, grid.readings, grid.recipe is not None)
+    loaded, read = recipe.model(model), recipe.task(spec)
+    task, written, lengths = finder.task(model, read)
+    sources, items = (task_source(task), checkpoint.own), tuple(item.id for item in task.items)
+    for asked, decoding in grid.settled(partial(recipe.settled, task=spec.name, sources=sources)):
         assert decoding.max_new_tokens is not None
-        check_prompts(spec, lengths, checkpoint, decoding.max_new_tokens)
-        cell = Cell(model, spec, decoding)
-        whole = protocol(cell, record, written)
-        yield Planned(digest(whole), cell, whole, items)
+        check_prompts(read, lengths, checkpoint, decoding.max_new_tokens)
+        applied = recipe.applied(model, spec, asked, sources)
+        cell = Cell(loaded, read, decoding, words(applied))
+        whole = protocol(cell, {**record, "attention": loaded.attention}, written)
+        yield Planned(digest(whole), cell, whole, items, tuple(applied))
 
 
-def task_source(task: EvalTask) -> Source:
+def task_source(task: EvalTask) -> dict[str, Any]:
     """The fields of a Decoding that a task fills."""
     return {"max_new_tokens": task.max_new_tokens, "eos": task.eos}
 

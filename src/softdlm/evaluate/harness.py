@@ -18,12 +18,13 @@ from tqdm import tqdm
 from softdlm.decoding import Decoding
 from softdlm.engine.plan import check_length
 from softdlm.errors import PromptError, TokenizerError, UsageError
+from softdlm.evaluate.benchmark_data import PREFIX
 from softdlm.evaluate.fingerprint import protocol, request_number
 from softdlm.evaluate.harness_settings import LOADING, Settings
 from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.likelihood import log_likelihood
 from softdlm.generation import encode, generate
-from softdlm.models.load import load
+from softdlm.models.load import find_checkpoint, load
 from softdlm.records.canonical import digest
 
 _PROTOCOL = "softdlm protocol"
@@ -52,7 +53,12 @@ class SoftDLM(LM):
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         self.settings = Settings.parse(arguments)
-        self.model = load(self.settings.pretrained, **{name: getattr(self.settings, name) for name in LOADING})
+        how = {name: getattr(self.settings, name) for name in LOADING}
+        if self.settings.recipe is not None:
+            known = {name: how[name] for name in ("revision", "mask_id", "eos_ids")}
+            family = find_checkpoint(self.settings.pretrained, **known).source.family
+            how["attention"] = self.settings.recipe_for(family).attention(how["attention"])
+        self.model = load(self.settings.pretrained, **how)
         if self.model.tokenizer is None:
             raise TokenizerError(f"{self.settings.pretrained} has no tokenizer, which an evaluation needs")
         self._device = self.model.device
@@ -146,7 +152,8 @@ class SoftDLM(LM):
             number = request_number(text, str(seen[text]))  # repeats of one prompt draw afresh
             seen[text] += 1
             ids = tuple(encode(self.model, text, chat=False))
-            asked.append(Request(index, number, ids, self.settings.for_request(words, self.model.own)))
+            decoding = self.settings.for_request(words, self.model.own, self.model.source.family, task_of(request))
+            asked.append(Request(index, number, ids, decoding))
         if asked:
             self._check_length(max(asked, key=lambda each: each.length))
         return asked
@@ -201,6 +208,12 @@ class SoftDLM(LM):
         vanilla: Any = {"commit": "topn(1)", "feedback": "vanilla", "early_finish": False}
         answer = generate(self.model, [before], max_new_tokens=len(target), **vanilla)[0]
         return answer.canvas_ids == target
+
+
+def task_of(request: Instance) -> str:
+    """The name of one of our tasks as `softdlm eval` spells it: gsm8k-dream for softdlm_gsm8k_dream; "" for others."""
+    name = request.task_name or ""
+    return name.removeprefix(PREFIX).replace("_", "-") if name.startswith(PREFIX) else ""
 
 
 def said_by(said: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from softdlm.commit import TopN
 from softdlm.errors import ResultsError
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
@@ -23,6 +22,7 @@ from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
 from softdlm.records.files import writing
 from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, read_samples
+from softdlm.registry import title
 from softdlm.report.progress import clock, progress_line
 from softdlm.version import __version__
 
@@ -152,7 +152,8 @@ class Pace:
 def expected_passes(planned: Planned) -> float:
     """Of an item: exact for n a step without an early end, a quarter of the canvas for adaptive rules."""
     decoding = planned.cell.decoding
-    per_pass = decoding.commit.n if isinstance(decoding.commit, TopN) else 4
+    fixed = title(decoding.commit) in ("topn", "topn-eps")
+    per_pass = getattr(decoding.commit, "n", 4) if fixed else 4
     return max(1.0, (decoding.max_new_tokens or 1) / per_pass)
 
 

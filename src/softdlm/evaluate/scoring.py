@@ -63,7 +63,7 @@ def _gsm8k_said(doc: Doc) -> str:
 def _math500(doc: Doc, text: str) -> Score:
     verified = checker().equal("math_verify", doc["answer"], text)
     minerva = checker().equal("minerva", doc["solution"], text)
-    return _mathematics(verified, minerva.equal, verified.equal, verified.problem or minerva.problem)
+    return _mathematics(verified, minerva.equal, verified.problem or minerva.problem)
 
 
 def _math500_boxed(doc: Doc, text: str) -> Score:
@@ -73,13 +73,15 @@ def _math500_boxed(doc: Doc, text: str) -> Score:
     extracted = extract.between_dollars(extract.first_box(text))
     exact = bool(is_equiv(extracted, doc["answer"]))
     verified = checker().equal("math_verify", doc["answer"], text)
-    return {**_mathematics(verified, exact, exact, verified.problem), "extracted": extracted}
+    return {**_mathematics(verified, exact, verified.problem), "extracted": extracted}
 
 
-def _mathematics(verified: Judgement, exact: bool, correct: bool, problem: str) -> Score:
-    reason = problem or ("equal" if correct else "not equal")
-    metrics = {"math_verify": verified.equal, "exact_match": exact, "timeout": problem == "timeout"}
-    return {"correct": correct, "reason": reason, **metrics}
+def _mathematics(verified: Judgement, exact: bool, problem: str) -> Score:
+    """Both scores; the reading `math500` may take the other one for its headline."""
+    only = "equal by exact match only" if exact else "equal by Math-Verify only"
+    agreed = "equal" if exact else "not equal"
+    metrics = {"exact_match": exact, "math_verify": verified.equal, "timeout": problem == "timeout"}
+    return {"correct": exact, "reason": problem or (agreed if exact == verified.equal else only), **metrics}
 
 
 def _minerva_sentence(doc: Doc) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from softdlm.errors import ResultsError, UsageError
 from softdlm.evaluate.cell import PROTOCOL
@@ -20,7 +20,7 @@ from softdlm.tasks.consistency import CONSISTENT
 
 Row = dict[str, Any]
 RULES = ("commit", "feedback", "commit_source", "feedback_source")
-RATES = ("topn", "steps", "threshold", "entropy", "factor")
+RATES = ("topn", "topn-eps", "steps", "threshold", "entropy", "factor")
 """The order of commit rules in a table."""
 _STRENGTH = re.compile(r" k=\S+ lam=\S+$")
 
@@ -58,8 +58,12 @@ class Result:
 
     @cached_property
     def comparison(self) -> str:
-        """The same for all methods and rates of one comparison: model, task, items and settings."""
-        return digest({"model": self.protocol["model"], "task": self.protocol["task"], "decoding": self.settings})
+        """The same for all methods and rates of one comparison: model, task, items and settings.
+
+        What a commit rule reads (`confidence`) belongs to the rate.
+        """
+        shared = {name: value for name, value in self.settings.items() if name != "confidence"}
+        return digest({"model": self.protocol["model"], "task": self.protocol["task"], "decoding": shared})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -73,7 +77,8 @@ class Result:
     @property
     def pair(self) -> tuple[str, ...]:
         """The same for all methods at one rate; a user's commit rule counts by its file's text."""
-        return self.comparison, self.rate, self.protocol["decoding"].get("commit_source", "")
+        decoding = self.protocol["decoding"]
+        return self.comparison, self.rate, decoding.get("commit_source", ""), decoding.get("confidence", "")
 
     def verdicts(self, ids: Sequence[str]) -> list[bool]:
         return [self.samples[item].correct for item in ids]
@@ -236,12 +241,30 @@ def _p(value: float | None) -> str:
     return "—" if value is None else f"{value:.2g}"
 
 
-def tables(found: Sequence[Row], *, cells: bool = False) -> list[tuple[str, list[dict[str, str]]]]:
-    """A title and rows for each model and task."""
-    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for line in map(words, found):
-        groups.setdefault((line["model"], line["task"]), []).append(line)
-    return [_titled(*names, group, cells) for names, group in groups.items()]
+class Titled(NamedTuple):
+    """The table of a model on a task, in words."""
+
+    title: str
+    rows: list[dict[str, str]]
+    notes: tuple[str, ...]
+    """The readings of the paper behind its cells, where there are any."""
+
+
+def tables(found: Sequence[Row], *, cells: bool = False) -> list[Titled]:
+    """One table for each model and task."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in found:
+        groups.setdefault((row["model"], row["task"]), []).append(row)
+    return [
+        Titled(*_titled(*names, list(map(words, group)), cells), _reading_notes(group))
+        for names, group in groups.items()
+    ]
+
+
+def _reading_notes(group: Sequence[Row]) -> tuple[str, ...]:
+    """Every reading of the rows once, in their order; one that differs between rows has several values."""
+    said = dict.fromkeys(each for row in group for each in row.get("readings", "").split(", ") if each)
+    return (f"Readings: {', '.join(said)}.",) if said else ()
 
 
 def _titled(model: str, task: str, lines: list[dict[str, str]], cells: bool) -> tuple[str, list[dict[str, str]]]:

@@ -131,5 +131,10 @@ def load_eval_task(spec: TaskSpec, model: Checkpoint | Denoiser) -> EvalTask:
     except ImportError as error:
         raise UsageError(f"task {spec.name!r} needs pip install 'softdlm[eval]' ({error})") from error
     return load_benchmark(
-        spec.name, model, data_dir=spec.data_dir, limit=spec.limit, allow_unsandboxed=spec.allow_unsandboxed
+        spec.name,
+        model,
+        data_dir=spec.data_dir,
+        limit=spec.limit,
+        allow_unsandboxed=spec.allow_unsandboxed,
+        math500=spec.math500,
     )

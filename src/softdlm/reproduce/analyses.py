@@ -13,9 +13,9 @@ from softdlm.analysis.prompts import Alternatives, encode_cases, paper_prompts
 from softdlm.analysis.questions import Question
 from softdlm.analysis.spans import Rules
 from softdlm.decoding import Decoding
-from softdlm.evaluate import paper
 from softdlm.evaluate.executors import LocalExecutor
 from softdlm.evaluate.grid import task_source
+from softdlm.evaluate.paper import Source
 from softdlm.registry import build, title
 from softdlm.reproduce.study import Study
 
@@ -33,6 +33,8 @@ class Analysis:
     name: str
     plans: Callable[[Study, LocalExecutor], Iterator[tuple[str, Plan[Any]]]]
     """Each plan with the name of what it is measured on: a task, or "prompts"."""
+    choices: Callable[[Study], list[Any]] = lambda _: []
+    """Everything by which a reading can change the rows, as values; nothing is loaded for it."""
 
 
 def on_prompts(
@@ -44,12 +46,12 @@ def on_prompts(
     """An analysis of controlled prompts, all methods with k = 3 and lambda = 0.3."""
 
     def plans(study: Study, executor: LocalExecutor) -> Iterator[tuple[str, Plan[Any]]]:
-        model = executor.model(study.model)
-        cases = encode_cases(model, prompts()[: study.scale.prompts], study.chat)
+        model = executor.model(study.loaded)
+        cases = encode_cases(model, prompts()[: study.scale.prompts], study.chat, study.chat_lead)
         size = 64 if model.device.type == "cpu" else study.batch_size or 64
         yield "prompts", make(model, cases, rules_of(methods, 3, 0.3), batch_size=size)
 
-    return Analysis(name, plans)
+    return Analysis(name, plans, lambda study: [study.loaded, study.chat, study.chat and study.chat_lead])
 
 
 def on_tasks(
@@ -68,14 +70,20 @@ def on_tasks(
     """
 
     def plans(study: Study, executor: LocalExecutor) -> Iterator[tuple[str, Plan[Any]]]:
-        model = executor.model(study.model)
+        model = executor.model(study.loaded)
         size = torch.get_num_threads() if model.device.type == "cpu" else min(64, study.batch_size or 16)
         for task in study.places(*benchmarks):
             questions, decoding = _questions(study, executor, task, getattr(study.scale, name), *decode)
             rules = rules_of(methods, *(strength or study.strength(task)))
             yield task, make(model, questions, rules, replace(decoding, **changes), batch_size=size)
 
-    return Analysis(name, plans)
+    def choices(study: Study) -> list[Any]:
+        return [
+            (study.loaded, study.recipe.variant(task), replace(_decoding(study, task, *decode), **changes))
+            for task in study.places(*benchmarks)
+        ]
+
+    return Analysis(name, plans, choices)
 
 
 def rules_of(names: Sequence[str], k: int, lam: float) -> Rules:
@@ -86,10 +94,15 @@ def _questions(
     study: Study, executor: LocalExecutor, task: str, items: int, method: str, commit: str
 ) -> tuple[list[Question], Decoding]:
     """The first items as the accuracy tables ask them, and the Decoding of those tables."""
-    model = executor.model(study.model)
-    asked, _ = executor.task(study.spec(paper.variant(study.family, task), items), model)
-    decoding = Decoding(commit=commit, feedback=method, max_new_tokens=study.max_new_tokens)
-    decoding = decoding.settled(study.setting(task).fields, task_source(asked), study.own)
+    model = executor.model(study.loaded)
+    asked, _ = executor.task(study.spec(study.recipe.variant(task), items), model)
+    decoding = _decoding(study, task, method, commit, task_source(asked))
     length = decoding.max_new_tokens or asked.max_new_tokens
     prompts = {item.id: model.tokenizer(item.prompt, add_special_tokens=False)["input_ids"] for item in asked.items}
     return [Question(task, item, tuple(ids), length) for item, ids in prompts.items()], decoding
+
+
+def _decoding(study: Study, task: str, method: str, commit: str, *sources: Source) -> Decoding:
+    """The Decoding of the accuracy tables."""
+    asked = Decoding(commit=commit, feedback=method, max_new_tokens=study.max_new_tokens)
+    return study.recipe.settled(asked, task, [*sources, study.own])

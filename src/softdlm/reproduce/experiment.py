@@ -12,6 +12,7 @@ from softdlm.reproduce.analyses import Analysis
 from softdlm.reproduce.evidence import Decide, verdict
 from softdlm.reproduce.leads import Lead, Wanted, judge, share_words
 from softdlm.reproduce.measurements import Cells, Measurements
+from softdlm.reproduce.reading_notes import noted
 from softdlm.reproduce.study import Grids, Study, strength_words, task_title, titles
 
 Strengths = Callable[[Measurements, str], str]
@@ -88,7 +89,9 @@ class Experiment:
     def section(self, *every: Measurements) -> Section:
         """Tables with a group of rows for each model, drawings of each."""
         names = titles([each.study for each in every])
-        tables = join_models({name: self.tables(each) for name, each in zip(names, every, strict=True)})
+        tables = join_models(
+            {name: noted(self.tables(each), each, self) for name, each in zip(names, every, strict=True)}
+        )
         several = len(every) > 1
         drawings = [
             replace(drawing, name=f"{drawing.name}-{number}", caption=f"{name}. {drawing.caption}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
+from softdlm.evaluate import paper
 from softdlm.evaluate.metrics import mcnemar
 from softdlm.evaluate.summary import Result
 from softdlm.report.document import Drawing
@@ -47,7 +48,7 @@ RULES = ("vanilla", *SEARCHED)
 
 def published(study: Study, task: str) -> dict[str, str]:
     """Rule -> its published setting, spelled; tasks that the paper does not have take its usual k = 3, lambda = 0.3."""
-    setting = study.setting(task)
+    setting = paper.setting(study.family, task)
     strength = f"(k={setting.k or 3}, lam={0.3 if setting.lam is None else setting.lam})"
     return {rule: rule + strength if rule in STRONG else rule for rule in RULES}
 

@@ -104,7 +104,7 @@ def analyse(
             facts = f"{done}/{total}", f"{clock(time.monotonic() - began)} so far"
             screen.show(progress_line(done / total, label, *facts, width=screen.width), last=done == total)
 
-        found.append(run_analysis(executor.model(study.model), plan, file, show))
+        found.append(run_analysis(executor.model(study.loaded), plan, file, show))
     return found
 
 

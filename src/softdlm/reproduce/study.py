@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from softdlm.commit import rate_label
 from softdlm.decoding import Decoding
@@ -12,6 +12,8 @@ from softdlm.errors import UsageError
 from softdlm.evaluate import paper
 from softdlm.evaluate.cell import BENCHMARKS, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import Grid, sweep
+from softdlm.evaluate.paper import Recipe
+from softdlm.evaluate.readings import DEFAULT, Readings
 from softdlm.models.own_settings import OwnSettings
 from softdlm.registry import build
 
@@ -27,7 +29,6 @@ MODELS = {
 """The models that the paper measured, and what it calls them."""
 NEAREST = {"llada": "LLaDA", "llada2_moe": "LLaDA-2.0-mini", "Dream": "Dream"}
 """Family -> the paper's model whose numbers are shown beside a model that the paper did not measure."""
-AdaptiveItems = Literal["first-500", "full"]
 Grids = list[Grid]
 
 
@@ -114,16 +115,10 @@ class Study:
     family: str
     tasks: tuple[str, ...]
     scale: Scale = FULL
-    chat: bool = False
-    """Whether the controlled prompts (Figure 1, Tables 1 and 4) stand inside the chat template."""
-    reading: paper.Reading | None = None
-    """How Dream's vanilla decoding is read; None is the default reading."""
+    readings: Readings = DEFAULT
+    """How the paper is read where it leaves something open."""
     own: OwnSettings = field(default_factory=OwnSettings)
     """The checkpoint's own settings; its k and lambda are used on tasks that the paper does not have."""
-    sensitivity_rate: int = 2
-    """Tokens a step in Figure 2; the paper does not print them."""
-    adaptive_items: AdaptiveItems = "first-500"
-    """Which items of GSM8K Table 6 is measured on."""
     max_new_tokens: int | None = None
     data_dir: str | None = None
     allow_unsandboxed: bool = False
@@ -134,9 +129,6 @@ class Study:
         if unknown or not self.tasks:
             known = ", ".join((*STAND_INS, *BENCHMARKS))
             raise UsageError(f"tasks {', '.join(unknown) or '(none)'} take no place in the paper's tables: use {known}")
-        if self.adaptive_items not in get_args(AdaptiveItems):
-            raise UsageError(f"Table 6's items must be {' or '.join(get_args(AdaptiveItems))}")
-        self.setting(self.tasks[0])
 
     @staticmethod
     def of(
@@ -149,9 +141,9 @@ class Study:
         dtype: str | None = None,
         batch_size: int | None = None,
         loading: Mapping[str, Any] | None = None,
-        **readings: Any,
+        **more: Any,
     ) -> Study:
-        """The study of a model by name; `loading` holds further keywords of ModelSpec, `readings` of Study.
+        """The study of a model by name; `loading` holds further keywords of ModelSpec, `more` of Study.
 
         The built-in model is small, so it runs in float32, and on a GPU in large batches.
         """
@@ -167,8 +159,38 @@ class Study:
             scale if limit is None else scale.capped(limit),
             own=checkpoint.own,
             batch_size=batch_size or (256 if small and on_gpu else None),
-            **readings,
+            **more,
         )
+
+    @property
+    def recipe(self) -> Recipe:
+        """The paper's settings for this model, as they are read."""
+        return Recipe(self.family, self.readings)
+
+    @property
+    def loaded(self) -> ModelSpec:
+        """The model as the recipe loads it."""
+        return self.recipe.model(self.model)
+
+    @property
+    def chat(self) -> bool:
+        """Whether the controlled prompts (Figure 1, Tables 1 and 4) stand inside the chat template."""
+        return self.readings.value("prompts") == "chat"
+
+    @property
+    def chat_lead(self) -> str:
+        """What stands before the alternatives of a controlled prompt inside the chat template: none or space."""
+        return self.readings.value("chat-lead")
+
+    @property
+    def sensitivity_rate(self) -> int:
+        """Tokens a step in Figure 2; the paper does not print them."""
+        return int(self.readings.value("figure2-rate"))
+
+    @property
+    def adaptive_items(self) -> str:
+        """Which items of GSM8K Table 6 is measured on: first-500 or full."""
+        return self.readings.value("table6-items")
 
     @property
     def printed(self) -> Printed:
@@ -217,22 +239,19 @@ class Study:
         """
         specs = tuple(self.spec(task, most, split) for task in tasks)
         decodings = sweep(Decoding(max_new_tokens=self.max_new_tokens), methods, commits, **strengths)
-        return [Grid((self.model,), specs, decodings, "paper", self.reading, single)] if specs else []
-
-    def setting(self, task: str) -> paper.Setting:
-        return paper.setting(self.family, task, self.reading)
+        return [Grid((self.model,), specs, decodings, "paper", self.readings, single)] if specs else []
 
     def strength(self, task: str) -> tuple[int, float]:
         """k and lambda of a task in the accuracy tables: the paper's, else the checkpoint's own, else SLERP's."""
-        slerp: Any = Decoding(feedback="slerp").settled(self.setting(task).fields, self.own).feedback
+        slerp: Any = self.recipe.settled(Decoding(feedback="slerp"), task, [self.own]).feedback
         return slerp.k, slerp.lam
 
     def record(self) -> dict[str, Any]:
         """Every choice, as JSON values for the report."""
         shown = {name: value for name, value in asdict(self).items() if name != "scale"}
         strengths = {task: dict(zip(("k", "lam"), self.strength(task), strict=True)) for task in self.tasks}
-        reading = self.reading or (paper.READINGS[0] if self.family == "Dream" else None)
-        return {**shown, "reading": reading, "strength": strengths, "scale": asdict(self.scale)}
+        read = self.readings.record()
+        return {**shown, "readings": read, "strength": strengths, "scale": asdict(self.scale)}
 
 
 def titles(studies: Sequence[Study]) -> list[str]:
