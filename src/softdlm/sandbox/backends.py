@@ -1,8 +1,9 @@
-"""The commands of the three back ends: each turns the driver's text into an argument list.
+"""The commands of the three back ends: each is an argument list that ends in a bare interpreter and its text.
 
 bubblewrap and unshare give the same sandbox: read-only views of the system's programs and of the interpreter, a small
-writable tmpfs, no network, no other process, no capability. As root both first become a user that owns nothing:
-the kernel excuses root from the limit on processes and lets it write in /proc/sys, also in a user namespace.
+writable file system, no network, no other process, no capability, a filter of system calls. As root both first become a
+user that owns nothing: the kernel excuses root from the limit on processes and lets it write in /proc/sys, also in a
+user namespace. The third is a limited process, which is no sandbox.
 """
 
 import os
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from softdlm.errors import SandboxError
+from softdlm.sandbox.seccomp import filter_for, filter_is_known
 
 SYSTEM_VIEWS = ("/bin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
@@ -28,19 +31,36 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 FLAGS = ("-s", "-S", "-P", "-B")
 """No site packages, no import from the working folder; unlike -I they leave PYTHONHASHSEED alone."""
 
-_LIFT = (
-    'mount=$1 mkdir=$2 prefix=$3 barred=$4; shift 4; $mount --bind "$prefix" /mnt && '
-    '$mount -t tmpfs -o mode=755 none "$barred" && $mkdir -p "$prefix" && $mount --move /mnt "$prefix" && exec "$@"'
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+SCRATCH = "/sys"
+"""Where bubblewrap finds the scratch file system: a folder that is on every system and holds no interpreter."""
+SCRATCH_FILES = 4096
+
+_PREPARE = (
+    "echo 1000 >/proc/self/oom_score_adj && mount=$1 mkdir=$2 options=$3 scratch=$4 prefix=$5 barred=$6 && shift 6 && "
+    'if [ -n "$barred" ]; then $mount --bind "$prefix" /mnt && $mount -t tmpfs -o mode=755 none "$barred" && '
+    '$mkdir -p "$prefix" && $mount --move /mnt "$prefix"; fi && if [ -n "$options" ]; then '
+    '$mount -n -t tmpfs -o "nosuid,nodev,$options" none $scratch && $mkdir -m 1777 $scratch/tmp $scratch/shm; fi && '
+    'exec "$@"'
 )
-"""For this command alone: an interpreter that only root can reach is at its own path, in an otherwise empty folder."""
+"""In a mount namespace of this command alone. It is the first to go when memory runs out; an interpreter that only root
+can reach comes to lie at its own path, in an otherwise empty folder; /tmp and /dev/shm get one small file system, since
+bubblewrap's own has no limit on the number of files."""
+
+
+class Descriptors(NamedTuple):
+    """What a sandbox inherits: it writes its first pid to one and reads the filter of system calls from the other."""
+
+    status: int
+    filter: int
 
 
 @dataclass(frozen=True)
 class Backend:
-    """`command(call, scratch_bytes, status)`: `call` runs the driver, `status` is the descriptor for the first pid."""
+    """`command(limits, scratch_bytes, descriptors)`: a command that runs the driver under these limits."""
 
     isolated: bool
-    command: Callable[[str, int, int], list[str]]
+    command: Callable[[dict[str, int], int, Descriptors], list[str]]
     remedy: str
 
 
@@ -61,15 +81,17 @@ def interpreter() -> Interpreter:
 
 
 @cache
-def text_of(name: str) -> str:
-    """The source of a module of this folder, to be run by a bare interpreter."""
-    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+def bare_text(*names: str) -> str:
+    """The sources of modules of this folder as one text: a bare interpreter does not have the package to import from."""
+    texts = (Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names)
+    kept = (line for text in texts for line in text.splitlines() if not line.startswith("from softdlm."))
+    return "\n".join(kept)
 
 
-def bubblewrap(call: str, scratch_bytes: int, status: int) -> list[str]:
+def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), visible_paths()
     return [
-        *as_nobody(python),
+        *as_nobody(python, scratch_options(scratch_bytes)),
         launcher,
         *(f"--unshare-{kind}" for kind in ("user", "ipc", "pid", "net", "uts", "cgroup-try")),
         *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
@@ -78,28 +100,42 @@ def bubblewrap(call: str, scratch_bytes: int, status: int) -> list[str]:
         *(word for path in views for word in ("--ro-bind", path, path)),
         *(word for path, target in links.items() for word in ("--symlink", target, path)),
         *("--proc", "/proc", "--dev", "/dev"),
-        *(word for path in ("/tmp", "/dev/shm") for word in ("--size", str(scratch_bytes), "--tmpfs", path)),
-        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"),
-        *("--json-status-fd", str(status), "--"),
-        *python.command(f"{text_of('driver')}\n{call}"),
+        *("--bind", f"{SCRATCH}/tmp", "/tmp", "--bind", f"{SCRATCH}/shm", "/dev/shm"),
+        *(word for path in ("/proc", "/dev", "/") for word in ("--remount-ro", path)),
+        *("--chdir", "/tmp", "--seccomp", str(descriptors.filter)),
+        *("--json-status-fd", str(descriptors.status), "--"),
+        *python.command(f"{bare_text('kernel', 'driver')}\nmain({limits}, None, b'')"),
     ]
 
 
-def unshare(call: str, scratch_bytes: int, status: int) -> list[str]:
+def unshare(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     python, (views, links) = interpreter(), visible_paths()
-    enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {scratch_bytes}, {status})"
+    options = scratch_options(scratch_bytes)
+    enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {options!r}, {descriptors.status})"
+    text = f"{bare_text('kernel', 'namespaces', 'driver')}\n{enter}\nmain({limits}, None, {filter_for(True)!r})"
     return [
         *as_nobody(python),
         tool("unshare", "util-linux"),
         *("--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--keep-caps"),
         *("--mount", "--propagation", "private", "--pid", "--net", "--ipc", "--uts", "--cgroup"),
         *("--fork", "--kill-child", "--"),
-        *python.command(f"{text_of('namespaces')}\n{text_of('driver')}\n{enter}\n{call}"),
+        *python.command(text),
     ]
 
 
-def subprocess(call: str, scratch_bytes: int, status: int) -> list[str]:
-    return interpreter().command(f"{text_of('driver')}\n{call}")
+def subprocess(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+    """No file grows, so that nothing needs the limit on scratch space."""
+    user, program = unused_user(), filter_for(False) if filter_is_known() else b""
+    if user is None and os.geteuid() == 0:
+        raise SandboxError("root here has no unused user to become: run softdlm as an ordinary user")
+    views, _ = visible_paths()
+    confine = f"be_first_to_go()\nconfine_files({[*views, *DEVICES]!r}, ['.', {os.devnull!r}])"
+    text = f"{bare_text('kernel', 'landlock', 'driver')}\n{confine}\nmain({limits}, {user}, {program!r})"
+    return interpreter().command(text)
+
+
+def scratch_options(scratch_bytes: int) -> str:
+    return f"size={scratch_bytes},nr_inodes={SCRATCH_FILES},mode=755"
 
 
 def visible_paths() -> tuple[list[str], dict[str, str]]:
@@ -112,17 +148,22 @@ def visible_paths() -> tuple[list[str], dict[str, str]]:
     return views + [path for path in SYSTEM_FILES if os.path.exists(path)], links
 
 
-def as_nobody(python: Interpreter) -> list[str]:
-    """The words before a launcher: it dies with this process, and as root it first becomes an unused user."""
+def as_nobody(python: Interpreter, scratch: str = "") -> list[str]:
+    """The words before a launcher: it dies with this process, and as root it first becomes an unused user.
+
+    `scratch` are the options of a file system to mount first. An ordinary user may do that in a namespace of its own.
+    """
     become, user = [tool("setpriv", "util-linux"), "--pdeathsig", "KILL"], unused_user()
-    if user is None:
+    if user is not None:
+        become += ["--reuid", str(user), "--regid", str(user), "--clear-groups"]
+    barred = first_barred(python.prefix) if user is not None else None
+    if not scratch and barred is None:
         return [*become, "--"]
-    become += ["--reuid", str(user), "--regid", str(user), "--clear-groups", "--"]
-    barred = first_barred(python.prefix)
-    if barred is None:
-        return become
-    private = [tool("unshare", "util-linux"), "--mount", "--propagation", "private", "/bin/sh", "-c", _LIFT, "lift"]
-    return [*private, tool("mount", "util-linux"), tool("mkdir", "coreutils"), python.prefix, barred, *become]
+    own = [] if user is not None else ["--user", "--map-root-user"]
+    private = [tool("unshare", "util-linux"), *own, "--mount", "--propagation", "private"]
+    tools = [tool("mount", "util-linux"), tool("mkdir", "coreutils")]
+    prepare = ["/bin/sh", "-c", _PREPARE, "prepare", *tools, scratch, SCRATCH, python.prefix, barred or ""]
+    return [*private, *prepare, *become, "--"]
 
 
 def unused_user() -> int | None:
@@ -156,7 +197,9 @@ def tool(name: str, package: str) -> str:
 
 
 BACKENDS = {
-    "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8 and user namespaces"),
-    "unshare": Backend(True, unshare, "it needs util-linux (tested with 2.38), Linux 5.12 and user namespaces"),
+    "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8, util-linux, user namespaces and seccomp"),
+    "unshare": Backend(
+        True, unshare, "it needs util-linux (tested with 2.38), Linux 5.12, user namespaces and seccomp"
+    ),
     "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from softdlm.sandbox.backends import Descriptors
+
 START_SECONDS = 20.0
 """How long sandbox and interpreter may take to start; the program's own time begins after that."""
 END_SECONDS = 5.0
@@ -29,15 +31,23 @@ class Report:
     seconds: float
 
 
-def converse(
-    command: Callable[[int], list[str]], payload: bytes, seconds: float, folder: str | None, environment: dict[str, str]
-) -> Report:
-    """Hands over the payload and waits for two lines: "ready", then, within `seconds`, the answer.
+@dataclass(frozen=True)
+class Launch:
+    """How the process is started. `folder` is where a limited process runs; a sandbox has its own, and descriptors.
 
-    `folder` is where a limited process runs; a sandbox has its own.
+    A limited process never gets the status descriptor: whatever pid is written there is killed.
     """
+
+    command: Callable[[Descriptors], list[str]]
+    filter: bytes
+    folder: str | None
+    environment: dict[str, str]
+
+
+def converse(launch: Launch, payload: bytes, seconds: float) -> Report:
+    """Hands over the payload and waits for two lines: "ready", then, within `seconds`, the answer."""
     begun = time.monotonic()
-    with started(command, folder, environment) as process:
+    with started(launch) as process:
         source, report = (stream.fileno() for stream in (process.stdin, process.stdout) if stream)
         hand_over(source, payload, begun + START_SECONDS)
         end, heard = listen(report, b"", 1, begun + START_SECONDS)
@@ -52,33 +62,38 @@ def converse(
 
 
 @contextmanager
-def started(
-    command: Callable[[int], list[str]], folder: str | None, environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, in a session of its own. `command` gets the descriptor for the pid of the sandbox's process 1.
-
-    A limited process never gets that descriptor: whatever pid is written there is killed.
-    """
+def started(launch: Launch) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, in a session of its own."""
     reader, writer = os.pipe()
+    source = holding(launch.filter)
     process = None
     try:
         process = subprocess.Popen(
-            command(writer),
+            launch.command(Descriptors(writer, source)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            pass_fds=() if folder else (writer,),
+            pass_fds=() if launch.folder else (writer, source),
             start_new_session=True,
-            cwd=folder or "/",
-            env=environment,
+            cwd=launch.folder or "/",
+            env=launch.environment,
         )
         yield process
     finally:
         os.close(writer)
+        os.close(source)
         if process is not None:
             end_tree(process, reader)
         os.close(reader)
+
+
+def holding(data: bytes) -> int:
+    """The end of a pipe from which these few bytes can be read."""
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    os.close(writer)
+    return reader
 
 
 def hand_over(stream: int, payload: bytes, until: float) -> None:
