@@ -6,10 +6,12 @@ user that owns nothing: the kernel excuses root from the limit on processes and 
 user namespace. The third is a limited process, which is no sandbox.
 """
 
+import marshal
 import os
 import secrets
 import shutil
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -32,36 +34,42 @@ FLAGS = ("-s", "-S", "-P", "-B")
 """No site packages, no import from the working folder; unlike -I they leave PYTHONHASHSEED alone."""
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-SCRATCH = "/sys"
-"""Where bubblewrap finds the scratch file system: a folder that is on every system and holds no interpreter."""
+SUPPLIES = "/sys"
+"""Where bubblewrap finds what `_SUPPLY` mounts: a folder that every system has and that holds no interpreter."""
 SCRATCH_FILES = 4096
 
-_PREPARE = (
-    "echo 1000 >/proc/self/oom_score_adj && mount=$1 mkdir=$2 options=$3 scratch=$4 prefix=$5 barred=$6 && shift 6 && "
-    'if [ -n "$barred" ]; then $mount --bind "$prefix" /mnt && $mount -t tmpfs -o mode=755 none "$barred" && '
-    '$mkdir -p "$prefix" && $mount --move /mnt "$prefix"; fi && if [ -n "$options" ]; then '
-    '$mount -n -t tmpfs -o "nosuid,nodev,$options" none $scratch && $mkdir -m 1777 $scratch/tmp $scratch/shm; fi && '
-    'exec "$@"'
+_LIFT = (
+    'mount=$1 mkdir=$2 prefix=$3 barred=$4; shift 4; $mount --bind "$prefix" /mnt && '
+    '$mount -t tmpfs -o mode=755 none "$barred" && $mkdir -p "$prefix" && $mount --move /mnt "$prefix" && exec "$@"'
 )
-"""In a mount namespace of this command alone. It is the first to go when memory runs out; an interpreter that only root
-can reach comes to lie at its own path, in an otherwise empty folder; /tmp and /dev/shm get one small file system, since
-bubblewrap's own has no limit on the number of files."""
+"""For this command alone: an interpreter that only root can reach is at its own path, in an otherwise empty folder."""
+_SUPPLY = 'echo 1000 >/proc/self/oom_score_adj && mount=$1 table=$2 && shift 2 && $mount -n -a -T "$table" && exec "$@"'
+"""For this command alone: the mounts of a table. When memory runs out, the command is the first to go."""
 
 
 class Descriptors(NamedTuple):
-    """What a sandbox inherits: it writes its first pid to one and reads the filter of system calls from the other."""
+    """What a sandbox inherits: one for the pid of its first process, and the files of its back end."""
 
     status: int
-    filter: int
+    filter: int = -1
+    mounts: int = -1
+
+
+def no_files(scratch_bytes: int) -> tuple[bytes, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
 class Backend:
-    """`command(limits, scratch_bytes, descriptors)`: a command that runs the driver under these limits."""
+    """`command(limits, scratch_bytes, descriptors)`: a command that runs the driver under these limits.
+
+    `files(scratch_bytes)`: the contents of the files that it reads from the descriptors, in their order.
+    """
 
     isolated: bool
     command: Callable[[dict[str, int], int, Descriptors], list[str]]
     remedy: str
+    files: Callable[[int], tuple[bytes, ...]] = no_files
 
 
 @dataclass(frozen=True)
@@ -82,25 +90,34 @@ def interpreter() -> Interpreter:
 
 @cache
 def bare_text(*names: str) -> str:
-    """The sources of modules of this folder as one text: a bare interpreter does not have the package to import from."""
+    """The modules of this folder in one line: a bare interpreter does not have the package to import them from.
+
+    They are compiled here and not in every run, by the version that reads them; base64 is the quickest to parse.
+    """
     texts = (Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names)
     kept = (line for text in texts for line in text.splitlines() if not line.startswith("from softdlm."))
-    return "\n".join(kept)
+    code = compile("\n".join(kept), "driver", "exec", optimize=2)
+    return f"import binascii, marshal\nexec(marshal.loads(binascii.a2b_base64({b64encode(marshal.dumps(code))!r})))"
 
 
 def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), visible_paths()
     return [
-        *as_nobody(python, scratch_options(scratch_bytes)),
+        *supplied(descriptors.mounts),
+        *as_nobody(),
         launcher,
         *(f"--unshare-{kind}" for kind in ("user", "ipc", "pid", "net", "uts", "cgroup-try")),
         *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
         *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
         *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        *(word for path in views for word in ("--ro-bind", path, path)),
+        *(
+            word
+            for path in views
+            for word in ("--ro-bind", f"{SUPPLIES}/python" if path == python.prefix else path, path)
+        ),
         *(word for path, target in links.items() for word in ("--symlink", target, path)),
         *("--proc", "/proc", "--dev", "/dev"),
-        *("--bind", f"{SCRATCH}/tmp", "/tmp", "--bind", f"{SCRATCH}/shm", "/dev/shm"),
+        *("--bind", f"{SUPPLIES}/tmp", "/tmp", "--bind", f"{SUPPLIES}/shm", "/dev/shm"),
         *(word for path in ("/proc", "/dev", "/") for word in ("--remount-ro", path)),
         *("--chdir", "/tmp", "--seccomp", str(descriptors.filter)),
         *("--json-status-fd", str(descriptors.status), "--"),
@@ -114,7 +131,8 @@ def unshare(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors
     enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {options!r}, {descriptors.status})"
     text = f"{bare_text('kernel', 'namespaces', 'driver')}\n{enter}\nmain({limits}, None, {filter_for(True)!r})"
     return [
-        *as_nobody(python),
+        *lifted(python),
+        *as_nobody(),
         tool("unshare", "util-linux"),
         *("--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--keep-caps"),
         *("--mount", "--propagation", "private", "--pid", "--net", "--ipc", "--uts", "--cgroup"),
@@ -135,7 +153,7 @@ def subprocess(limits: dict[str, int], scratch_bytes: int, descriptors: Descript
 
 
 def scratch_options(scratch_bytes: int) -> str:
-    return f"size={scratch_bytes},nr_inodes={SCRATCH_FILES},mode=755"
+    return f"size={scratch_bytes},nr_inodes={SCRATCH_FILES},mode=1777"
 
 
 def visible_paths() -> tuple[list[str], dict[str, str]]:
@@ -148,22 +166,52 @@ def visible_paths() -> tuple[list[str], dict[str, str]]:
     return views + [path for path in SYSTEM_FILES if os.path.exists(path)], links
 
 
-def as_nobody(python: Interpreter, scratch: str = "") -> list[str]:
-    """The words before a launcher: it dies with this process, and as root it first becomes an unused user.
+def bubblewrap_files(scratch_bytes: int) -> tuple[bytes, bytes]:
+    """The filter, and a table of what bubblewrap finds below `SUPPLIES`.
 
-    `scratch` are the options of a file system to mount first. An ordinary user may do that in a namespace of its own.
+    /tmp and /dev/shm, since bubblewrap's own have no limit on the number of files, and the interpreter, which may lie
+    where only root can go.
     """
+    scratch = f"tmpfs {scratch_options(scratch_bytes)},nosuid,nodev,X-mount.mkdir"
+    table = [
+        f"none {SUPPLIES} tmpfs mode=755,nosuid,nodev",
+        f"none {SUPPLIES}/tmp {scratch}",
+        f"none {SUPPLIES}/shm {scratch}",
+        f"{in_table(interpreter().prefix)} {SUPPLIES}/python none bind,X-mount.mkdir",
+    ]
+    return filter_for(True), "".join(f"{line}\n" for line in table).encode()
+
+
+def in_table(path: str) -> str:
+    """As fstab spells it."""
+    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in path)
+
+
+def supplied(mounts: int) -> list[str]:
+    """Words before `as_nobody`. Root may mount; an ordinary user may do so in a user namespace of its own."""
+    own = [] if unused_user() is not None else ["--user", "--map-root-user"]
+    return [*private_mounts(*own), _SUPPLY, "supply", tool("mount", "util-linux"), f"/dev/fd/{mounts}"]
+
+
+def lifted(python: Interpreter) -> list[str]:
+    """Words before `as_nobody`, where root's interpreter is out of reach for everybody else."""
+    barred = first_barred(python.prefix) if unused_user() is not None else None
+    if barred is None:
+        return []
+    tools = tool("mount", "util-linux"), tool("mkdir", "coreutils")
+    return [*private_mounts(), _LIFT, "lift", *tools, python.prefix, barred]
+
+
+def private_mounts(*words: str) -> list[str]:
+    return [tool("unshare", "util-linux"), *words, "--mount", "--propagation", "private", "/bin/sh", "-c"]
+
+
+def as_nobody() -> list[str]:
+    """The words before a launcher: it dies with this process, and as root it first becomes an unused user."""
     become, user = [tool("setpriv", "util-linux"), "--pdeathsig", "KILL"], unused_user()
-    if user is not None:
-        become += ["--reuid", str(user), "--regid", str(user), "--clear-groups"]
-    barred = first_barred(python.prefix) if user is not None else None
-    if not scratch and barred is None:
+    if user is None:
         return [*become, "--"]
-    own = [] if user is not None else ["--user", "--map-root-user"]
-    private = [tool("unshare", "util-linux"), *own, "--mount", "--propagation", "private"]
-    tools = [tool("mount", "util-linux"), tool("mkdir", "coreutils")]
-    prepare = ["/bin/sh", "-c", _PREPARE, "prepare", *tools, scratch, SCRATCH, python.prefix, barred or ""]
-    return [*private, *prepare, *become, "--"]
+    return [*become, "--reuid", str(user), "--regid", str(user), "--clear-groups", "--"]
 
 
 def unused_user() -> int | None:
@@ -196,10 +244,9 @@ def tool(name: str, package: str) -> str:
     return found
 
 
+_NEEDS = "Linux 5.12, util-linux (tested with 2.38), user namespaces and seccomp"
 BACKENDS = {
-    "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8, util-linux, user namespaces and seccomp"),
-    "unshare": Backend(
-        True, unshare, "it needs util-linux (tested with 2.38), Linux 5.12, user namespaces and seccomp"
-    ),
+    "bubblewrap": Backend(True, bubblewrap, f"it needs bubblewrap 0.8, {_NEEDS}", bubblewrap_files),
+    "unshare": Backend(True, unshare, f"it needs {_NEEDS}"),
     "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

@@ -44,26 +44,18 @@ def enter(views: list[str], links: dict[str, str], scratch: str, status: int) ->
 
 
 def build(opened: dict[str, int], links: dict[str, str], scratch: str) -> None:
-    """A new root over /tmp, which is then all there is. Sources are open handles, since /tmp may hold one.
-
-    /tmp and /dev/shm are folders of one small file system, so that its limits count for both together.
-    """
+    """A new root over /tmp, which is then all there is. Sources are open handles, since /tmp may hold one."""
     mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
     os.chdir("/tmp")
     for path, handle in opened.items():
         view(handle, path.lstrip("/"))
     for path, target in links.items():
         os.symlink(target, path.lstrip("/"))
-    for path in ("proc", "tmp", "dev/shm", "new"):
+    for path in ("proc", "tmp", "dev/shm"):
         os.mkdir(path)
     mount("proc", "proc", "proc", NOSUID | NODEV | NOEXEC)
-    mount("tmpfs", "new", "tmpfs", NOSUID | NODEV, scratch)
-    for name, path in (("new/tmp", "tmp"), ("new/shm", "dev/shm")):
-        os.mkdir(name)
-        os.chmod(name, 0o1777)
-        mount(name, path, None, MS_BIND)
-    call("umount2", b"new", MNT_DETACH)
-    os.rmdir("new")
+    for path in ("tmp", "dev/shm"):
+        mount("tmpfs", path, "tmpfs", NOSUID | NODEV, scratch)
     call("syscall", SYS_PIVOT_ROOT[os.uname().machine], b".", b".")
     call("umount2", b".", MNT_DETACH)
     protect("/", RDONLY | NOSUID | NODEV, 0)

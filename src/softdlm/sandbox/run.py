@@ -25,7 +25,7 @@ from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, SCRATCH_FILES, visib
 from softdlm.sandbox.landlock import files_can_be_confined
 from softdlm.sandbox.process import Launch, Report, converse
 from softdlm.sandbox.scratch import scratch_folder
-from softdlm.sandbox.seccomp import filter_for, filter_is_known
+from softdlm.sandbox.seccomp import filter_is_known
 from softdlm.sandbox.self_test import Promises, self_test
 
 Verdict = Literal["passed", "failed", "timeout", "output", "error"]
@@ -93,11 +93,11 @@ class Sandbox:
         """Passes only if the program and then the checks, in the program's namespace, ran to their end."""
         numbers = secrets.randbits(256), secrets.randbits(256)
         framed_texts = b"".join(map(framed, (program, checks, f"{numbers[0]:x}")))
-        command = partial(BACKENDS[self.backend].command, self._rlimits(), self.limits.scratch_bytes)
-        rules = filter_for(True) if self.isolated else b""
+        backend, scratch = BACKENDS[self.backend], self.limits.scratch_bytes
+        command = partial(backend.command, self._rlimits(), scratch)
         try:
             with nullcontext() if self.isolated else scratch_folder() as folder:
-                launch = Launch(command, rules, folder, ENVIRONMENT)
+                launch = Launch(command, backend.files(scratch), folder, ENVIRONMENT)
                 report = converse(launch, framed_texts + b"%x\n" % numbers[1], self.limits.seconds)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)

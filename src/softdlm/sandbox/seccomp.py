@@ -27,7 +27,8 @@ move_mount 429 429, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 43
 statmount 457 457, listmount 458 458, name_to_handle_at 303 264, open_by_handle_at 304 265
 shmget 29 194, shmat 30 196, shmctl 31 195, shmdt 67 197, semget 64 190, semop 65 193, semctl 66 191, semtimedop 220 192
 msgget 68 186, msgsnd 69 189, msgrcv 70 188, msgctl 71 187
-mq_open 240 180, mq_unlink 241 181, mq_timedsend 242 182, mq_timedreceive 243 183, mq_notify 244 184, mq_getsetattr 245 185
+mq_open 240 180, mq_unlink 241 181, mq_timedsend 242 182, mq_timedreceive 243 183, mq_notify 244 184
+mq_getsetattr 245 185
 memfd_create 319 279, memfd_secret 447 447
 bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, seccomp 317 277
 io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427, fanotify_init 300 262, fanotify_mark 301 263
