@@ -121,7 +121,7 @@ def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descript
         *(word for path in ("/proc", "/dev", "/") for word in ("--remount-ro", path)),
         *("--chdir", "/tmp", "--seccomp", str(descriptors.filter)),
         *("--json-status-fd", str(descriptors.status), "--"),
-        *python.command(f"{bare_text('kernel', 'driver')}\nmain({limits}, None, b'')"),
+        *python.command(f"{bare_text('kernel', 'driver')}\nos.close({descriptors.mounts})\nmain({limits}, None, b'')"),
     ]
 
 

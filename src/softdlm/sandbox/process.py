@@ -153,8 +153,8 @@ def end_tree(process: subprocess.Popen[bytes], status: int) -> None:
     process 1, so as long as it lives that pid is of no other process.
     """
     first = first_pid(status)
-    handle = opened(first) if first is not None and process.poll() is None else None
-    if first is not None and handle is not None:
+    handle = None if first is None else opened(first)
+    if first is not None and process.poll() is None:
         kill(os.kill, first)
     elif process.poll() is None:
         kill(os.killpg, process.pid)
