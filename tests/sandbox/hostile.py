@@ -158,7 +158,7 @@ os._exit(0)
     Hostile(
         "every long word of memory and every descriptor",
         "failed",
-        "^[0-9a-f]{58,}|[0-9]{70,}",
+        "^[0-9a-f]{110,128}$",
         """
 import gc, os, sys
 frame, held = sys._getframe(), []
@@ -166,18 +166,16 @@ while frame:
     held += [*frame.f_locals.values(), *frame.f_globals.values(), *frame.f_code.co_consts]
     frame = frame.f_back
 held += [x for o in gc.get_objects() for x in gc.get_referents(o)]
-words = {w if isinstance(w, bytes) else w.encode() for w in held
-         if isinstance(w, (str, bytes)) and 50 < len(w) < 200 and w.isalnum()}
-words |= {b'%x' % w for w in held if type(w) is int and w > 2**200}
-for fd in range(64):
+found = [w if isinstance(w, bytes) else w.encode() for w in held
+         if isinstance(w, (str, bytes)) and len(w) == 64 and w.isalnum()]
+found += [b'%x' % w for w in held if type(w) is int and w > 2**200]
+for fd in range(3, 64):
     try:
         os.set_blocking(fd, False)
-        words.add(os.read(fd, 4096).strip())
+        found[1:] = [os.read(fd, 4096)]
     except OSError: pass
-words.discard(b'')
-text = b''.join(a + b + b'\\n' for a in [b'', *words] for b in words if a != b)
-for fd in range(64):
-    try: os.write(fd, text[:4000])
+for fd in range(3, 64):
+    try: os.write(fd, b''.join(found))
     except OSError: pass
 os._exit(0)
 """,

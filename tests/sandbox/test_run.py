@@ -1,5 +1,6 @@
 """Hostile programs are contained with the right verdict and in time, on every back end that works here."""
 
+import os
 import re
 import secrets
 import signal
@@ -172,10 +173,10 @@ while b'sleep' not in b''.join(open(f'/proc/{{p}}/cmdline', 'rb').read(5) for p 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_tree_ends_with_the_process_that_started_it(backend: str) -> None:
+def test_the_tree_ends_with_the_process_that_started_it(backend: str, tmp_path: Path) -> None:
     sandbox, (sleep, mark) = working(backend, seconds=60.0), marked_sleep()
     code = f"from softdlm.sandbox.run import *\n{sandbox!r}.run({sleep!r})"
-    with subprocess.Popen([sys.executable, "-c", code]) as owner:
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}) as owner:
         wait_until(lambda: len(alive(mark)) > 0)
         owner.send_signal(signal.SIGKILL)
     wait_until(lambda: alive(mark) == [])

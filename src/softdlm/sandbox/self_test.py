@@ -22,9 +22,11 @@ def refused(path, how=os.O_CREAT | os.O_WRONLY):
     return False
 
 libc = ctypes.CDLL(None, use_errno=True)
+def denied(name, *arguments):
+    return getattr(libc, name)(*arguments) == -1 and ctypes.get_errno() == errno.EPERM
 if FILTERED:
-    denied = libc.unshare(0), libc.shmget(0, 4096, 0o1600), libc.ptrace(0, 0, 0, 0), libc.socket(16, 3, 0)
-    assert set(denied) == {-1} and ctypes.get_errno() == errno.EPERM, "system calls are not filtered"
+    asked = denied("unshare", 0), denied("shmget", 1, 1, 0), denied("ptrace", 16, 0, 0, 0), denied("socket", 16, 3, 0)
+    assert all(asked), "system calls are not filtered"
 if CONFINED:
     assert all(refused(path, os.O_RDONLY) and refused(path, os.O_WRONLY) for path in HIDDEN), "host files are in reach"
     assert all(refused(os.path.join(folder, "new")) for folder in ("/", "/dev", *SHOWN)), "folders are writable"
