@@ -139,7 +139,7 @@ for fd in range(64):
     Hostile(
         "echo of every descriptor",
         "failed",
-        "^[0-9a-f]+$",
+        "^[0-9a-f]{64}$",
         """
 import os
 found = b''
@@ -151,6 +151,25 @@ for fd in range(64):
 for fd in range(64):
     try: os.write(fd, found)
     except OSError: pass
+os._exit(0)
+""",
+        "assert False",
+    ),
+    Hostile(
+        "every large number of memory",
+        "failed",
+        "^[0-9a-f]{64}",
+        """
+import gc, os, sys
+frame, held = sys._getframe(), []
+while frame:
+    held += [*frame.f_locals.values(), *frame.f_globals.values(), *frame.f_code.co_consts]
+    frame = frame.f_back
+held += [x for o in gc.get_objects() for x in gc.get_referents(o)]
+for number in {w for w in held if type(w) is int and w > 2**200}:
+    for fd in range(64):
+        try: os.write(fd, b'%064x\\n' % number)
+        except OSError: pass
 os._exit(0)
 """,
         "assert False",

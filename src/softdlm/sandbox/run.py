@@ -98,7 +98,7 @@ class Sandbox:
         try:
             with nullcontext() if self.isolated else scratch_folder() as folder:
                 launch = Launch(command, backend.files(scratch), folder, ENVIRONMENT)
-                report = converse(launch, framed_texts + b"%x\n" % numbers[1], self.limits.seconds)
+                report = converse(launch, framed_texts + b"%064x\n" % numbers[1], self.limits.seconds)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
         return verdict_on(report, f"{numbers[0] ^ numbers[1]:064x}\n")
