@@ -78,7 +78,7 @@ def test_the_self_test_sees_a_sandbox_that_shows_too_much(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_self_test_sees_that_no_filter_is_at_work(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     working(backend)
-    monkeypatch.setattr(seccomp, "compiled", lambda machine, sockets: ALLOW_ALL)
+    monkeypatch.setattr(seccomp, "compiled", lambda machine, isolated: ALLOW_ALL)
     with pytest.raises(SandboxError, match="system calls are not filtered"):
         find_sandbox(backend=backend, allow_unsandboxed=True)
 

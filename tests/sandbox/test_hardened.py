@@ -62,7 +62,7 @@ def test_every_call_of_the_table_is_denied(backend: str) -> None:
 def test_keys_stay_in_their_run_even_without_a_filter(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox, before = working(backend, seconds=10.0), session_keys()
     assert "errno 1" in sandbox.run(LEAVE_KEY).detail
-    monkeypatch.setattr(seccomp, "compiled", lambda machine, sockets: ALLOW_ALL)
+    monkeypatch.setattr(seccomp, "compiled", lambda machine, isolated: ALLOW_ALL)
     left = sandbox.run(LEAVE_KEY)
     assert left.passed or re.search("errno (1|38)$", left.detail), left
     assert session_keys() == before
@@ -80,9 +80,8 @@ def test_a_child_that_comes_to_the_end_leaves_the_verdict_to_its_parent(backend:
 FULL = """
 import os
 assert os.listdir('.') == []
-os.mkdir('locked'); os.mkdir('locked/inner'); open('locked/inner/file', 'w').close()
-os.symlink('/', 'locked/link'); os.symlink('/nowhere', 'link'); os.mkfifo('locked/pipe')
-os.chmod('locked/inner', 0); os.chmod('locked', 0)
+os.mkdir('locked', 0); os.mkdir('hidden', 0o300); os.mkdir('hidden/inner', 0o300); os.mkdir('hidden/inner/locked', 0)
+os.symlink('/', 'hidden/link'); os.symlink('/nowhere', 'link'); os.mkfifo('hidden/inner/pipe', 0)
 for n in range(500): open(f'file {n}', 'w').close()
 os.mkdir('deep'); os.chdir('deep')
 for n in range(3000): os.mkdir('d'); os.chdir('d')
@@ -112,6 +111,10 @@ def test_the_folder_of_a_limited_process_is_gone_whatever_it_left(folder: Path) 
         "open('/tmp/softdlm-new', 'w')",
         "open('/dev/shm/softdlm-new', 'w')",
         "os.kill({owner}, 0)",
+        "os.setpriority(os.PRIO_PROCESS, 0, 1)",
+        "open('own', 'w').close(); os.chmod('own', 0)",
+        "open('own', 'w').close(); os.utime('own')",
+        "open('own', 'w').close(); os.setxattr('own', 'user.x', b'')",
         "os.execv({file!r}, ['x'])",
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from softdlm.errors import SandboxError
 from softdlm.sandbox import seccomp
-from softdlm.sandbox.seccomp import DENIED, GUARDED, LAST_CALL, MACHINES, compiled, filter_for, numbers
+from softdlm.sandbox.seccomp import DENIED, GUARDED, LAST_CALL, MACHINES, OF_THE_USER, compiled, filter_for, numbers
 
 ALLOWED, EPERM, ENOSYS = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 HEADERS = {
@@ -17,14 +17,15 @@ HEADERS = {
     "aarch64": Path("/usr/include/asm-generic/unistd.h"),
 }
 NEWER_THAN_HEADERS = {"memfd_secret", "process_mrelease", "set_mempolicy_home_node", "statmount", "listmount"}
+NEWER_THAN_HEADERS |= {"fchmodat2"}
 both_machines = pytest.mark.parametrize("machine", MACHINES)
 
 
-def answer(machine: str, number: int, *arguments: int, sockets: bool = True, architecture: int | None = None) -> int:
+def answer(machine: str, number: int, *arguments: int, isolated: bool = True, architecture: int | None = None) -> int:
     """What the kernel would answer: the program is run on the data of one call."""
     word = MACHINES[machine][1] if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, word, 0, *(value % 2**64 for value in (*arguments, 0, 0, 0, 0, 0, 0)[:6]))
-    steps = [*struct.iter_unpack("=HBBI", compiled(machine, sockets))]
+    steps = [*struct.iter_unpack("=HBBI", compiled(machine, isolated))]
     held = place = 0
     while True:
         code, then, otherwise, value = steps[place]
@@ -44,6 +45,8 @@ def test_every_call_of_the_table_is_denied_and_no_other(machine: str) -> None:
     assert {name: answer(machine, number) for name, number in denied.items()} == dict.fromkeys(denied, EPERM)
     rest = set(range(LAST_CALL + 1)) - {*denied.values(), *guarded.values()}
     assert {answer(machine, number) for number in rest} == {ALLOWED}
+    limited = {*numbers(OF_THE_USER, machine).values()} - {guarded["socket"]}
+    assert {number for number in rest if answer(machine, number, isolated=False) != ALLOWED} == limited
 
 
 @both_machines
@@ -64,8 +67,8 @@ def test_what_depends_on_arguments(machine: str) -> None:
     assert answer(machine, number["clone3"], 0) == ENOSYS
     families = {family: answer(machine, number["socket"], family) for family in range(50)}
     assert [family for family, said in families.items() if said == ALLOWED] == [1]
-    assert {answer(machine, number["socket"], family, sockets=False) for family in range(50)} == {EPERM}
-    assert answer(machine, number["socketpair"], 1, sockets=False) == ALLOWED
+    assert {answer(machine, number["socket"], family, isolated=False) for family in range(50)} == {EPERM}
+    assert answer(machine, number["socketpair"], 1, isolated=False) == ALLOWED
     assert answer(machine, number["keyctl"], 1, 0) == ALLOWED
     assert {answer(machine, number["keyctl"], 1, name) for name in (1, 2**32, 2**63)} == {EPERM}
     assert {answer(machine, number["keyctl"], command) for command in range(40) if command != 1} == {EPERM}
@@ -79,7 +82,7 @@ def test_numbers_are_those_of_the_kernel(machine: str) -> None:
         pytest.skip(f"{HEADERS[machine]} is not here: install linux-libc-dev")
     found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text())
     known = {name: int(number) for name, number in found}
-    ours = numbers(DENIED, machine) | numbers(GUARDED, machine)
+    ours = numbers(DENIED + OF_THE_USER + GUARDED, machine)
     assert set(ours) - set(known) <= NEWER_THAN_HEADERS
     assert {name: known.get(name, number) for name, number in ours.items()} == ours
 

@@ -47,6 +47,16 @@ clone 56 220, clone3 435 435, keyctl 250 219, socket 41 198, socketpair 53 199, 
 """
 """Calls that depend on their arguments: see `guards`."""
 
+OF_THE_USER = """
+socket 41 198, chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452
+chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88
+setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16
+setpriority 141 140, ioprio_set 251 30, sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118
+sched_setattr 314 274
+"""
+"""Denied to a limited process, which may run as the user: sockets of the host, and what Landlock leaves open: modes,
+owners, times and attributes of the user's files, and the turns of the user's processes."""
+
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Column of the tables, and the word by which the kernel calls the architecture."""
 LAST_CALL = 462
@@ -74,7 +84,7 @@ def filter_is_known() -> bool:
 
 
 def filter_for(isolated: bool) -> bytes:
-    """The program for this machine. A limited process may not make sockets: those of the host are in its reach."""
+    """The program for this machine."""
     machine = platform.machine()
     if not filter_is_known():
         raise SandboxError(
@@ -84,24 +94,21 @@ def filter_for(isolated: bool) -> bytes:
 
 
 @cache
-def compiled(machine: str, sockets: bool) -> bytes:
-    return b"".join(struct.pack("=HBBI", it.code, it.then, it.otherwise, it.value) for it in steps(machine, sockets))
+def compiled(machine: str, isolated: bool) -> bytes:
+    return b"".join(struct.pack("=HBBI", it.code, it.then, it.otherwise, it.value) for it in steps(machine, isolated))
 
 
-def steps(machine: str, sockets: bool) -> list[Step]:
+def steps(machine: str, isolated: bool) -> list[Step]:
     """The architecture is looked at first: a number means another call in another table."""
     _, architecture = MACHINES[machine]
-    denied = set(numbers(DENIED, machine).values())
-    guarded = numbers(GUARDED, machine)
-    if not sockets:
-        denied.add(guarded["socket"])
+    denied, guarded = numbers(DENIED if isolated else DENIED + OF_THE_USER, machine), numbers(GUARDED, machine)
     return [
         Step(LOAD, ARCHITECTURE_AT),
         *unless(Step(EQUAL, architecture), refuse(errno.EPERM)),
         Step(LOAD, NUMBER_AT),
         *when(Step(GREATER, FIRST_X32_CALL - 1), refuse(errno.EPERM)),
         *when(Step(GREATER, LAST_CALL), refuse(errno.ENOSYS)),
-        *(step for number in sorted(denied) for step in when(Step(EQUAL, number), refuse(errno.EPERM))),
+        *(step for number in sorted(denied.values()) for step in when(Step(EQUAL, number), refuse(errno.EPERM))),
         *(step for name, body in guards().items() for step in when(Step(EQUAL, guarded[name]), body)),
         Step(ANSWER, ALLOW),
     ]
@@ -129,7 +136,7 @@ def guards() -> dict[str, list[Step]]:
 
 def numbers(table: str, machine: str) -> dict[str, int]:
     column, _ = MACHINES[machine]
-    rows = (row.split() for row in table.strip().replace("\n", ",").split(","))
+    rows = filter(None, (row.split() for row in table.replace("\n", ",").split(",")))
     return {name: int(both[column]) for name, *both in rows if both[column] != "-"}
 
 
