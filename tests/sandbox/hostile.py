@@ -229,7 +229,8 @@ frame = sys._getframe().f_back
 while frame:
     for name in frame.f_locals:
         if name in ('stages', 'second', 'checks'): frame.f_locals[name] = compile('', 'checks', 'exec')
-    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    if hasattr(ctypes.pythonapi, 'PyFrame_LocalsToFast'):
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
     frame = frame.f_back
 """,
         "assert False",

@@ -12,7 +12,16 @@ from softdlm.sandbox.landlock import SCOPES_SINCE, files_can_be_confined, landlo
 from softdlm.sandbox.run import Sandbox
 from tests.sandbox.calls import CALLS, EVERY_DENIED, NUMBERS
 from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS
-from tests.sandbox.working import ALLOW_ALL, BACKENDS, ISOLATED, alive, left_behind, session_keys, working
+from tests.sandbox.working import (
+    ALLOW_ALL,
+    BACKENDS,
+    ISOLATED,
+    alive,
+    left_behind,
+    new_session_keyring,
+    session_keys,
+    working,
+)
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 LEAVE_KEY = f"""
@@ -60,7 +69,9 @@ def test_every_call_of_the_table_is_denied(backend: str) -> None:
 
 @every_backend
 def test_keys_stay_in_their_run_even_without_a_filter(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox, before = working(backend, seconds=10.0), session_keys()
+    sandbox = working(backend, seconds=10.0)
+    new_session_keyring()
+    before = session_keys()
     assert "errno 1" in sandbox.run(LEAVE_KEY).detail
     monkeypatch.setattr(seccomp, "compiled", lambda machine, isolated: ALLOW_ALL)
     left = sandbox.run(LEAVE_KEY)

@@ -67,9 +67,16 @@ def left_behind(folder: Path) -> dict[str, object]:
 
 def session_keys() -> bytes:
     """The ids of the keys in this process's session keyring; nothing where there is none."""
-    number = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
-    if number is None or platform.system() != "Linux":
-        return b""
-    found, read, session = ctypes.create_string_buffer(4096), 11, -3
-    size = ctypes.CDLL(None).syscall(number, read, session, found, 4096)
+    found = ctypes.create_string_buffer(4096)
+    size = keyctl(11, -3, found, 4096)
     return found.raw[: max(0, size)]
+
+
+def new_session_keyring() -> None:
+    """For this process and all it starts: without one, each user's processes have another."""
+    keyctl(1, None)
+
+
+def keyctl(*arguments: object) -> int:
+    number = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
+    return -1 if number is None or platform.system() != "Linux" else ctypes.CDLL(None).syscall(number, *arguments)

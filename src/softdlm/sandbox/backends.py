@@ -43,7 +43,9 @@ _LIFT = (
     '$mount -t tmpfs -o mode=755 none "$barred" && $mkdir -p "$prefix" && $mount --move /mnt "$prefix" && exec "$@"'
 )
 """For this command alone: an interpreter that only root can reach is at its own path, in an otherwise empty folder."""
-_SUPPLY = 'echo 1000 >/proc/self/oom_score_adj && mount=$1 table=$2 && shift 2 && $mount -n -a -T "$table" && exec "$@"'
+_SUPPLY = (
+    'echo 1000 >/proc/self/oom_score_adj && mount=$1 table=$2 && shift 2 && $mount -n -i -a -T "$table" && exec "$@"'
+)
 """For this command alone: the mounts of a table. When memory runs out, the command is the first to go."""
 
 
@@ -83,6 +85,7 @@ class Interpreter:
         return [self.executable, *FLAGS, "-c", text]
 
 
+@cache
 def interpreter() -> Interpreter:
     executable = getattr(sys, "_base_executable", None) or sys.executable
     return Interpreter(os.path.realpath(executable), os.path.realpath(sys.base_prefix))
@@ -101,20 +104,18 @@ def bare_text(*names: str) -> str:
 
 
 def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+    """With --die-with-parent bubblewrap itself dies with this process too."""
+    moved = {interpreter().prefix: f"{SUPPLIES}/python"} if first_barred() else {}
     launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), visible_paths()
     return [
         *supplied(descriptors.mounts),
-        *as_nobody(),
+        *(as_nobody() if unused_user() is not None else ()),
         launcher,
         *(f"--unshare-{kind}" for kind in ("user", "ipc", "pid", "net", "uts", "cgroup-try")),
         *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
         *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
         *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        *(
-            word
-            for path in views
-            for word in ("--ro-bind", f"{SUPPLIES}/python" if path == python.prefix else path, path)
-        ),
+        *(word for path in views for word in ("--ro-bind", moved.get(path, path), path)),
         *(word for path, target in links.items() for word in ("--symlink", target, path)),
         *("--proc", "/proc", "--dev", "/dev"),
         *("--bind", f"{SUPPLIES}/tmp", "/tmp", "--bind", f"{SUPPLIES}/shm", "/dev/shm"),
@@ -169,16 +170,17 @@ def visible_paths() -> tuple[list[str], dict[str, str]]:
 def bubblewrap_files(scratch_bytes: int) -> tuple[bytes, bytes]:
     """The filter, and a table of what bubblewrap finds below `SUPPLIES`.
 
-    /tmp and /dev/shm, since bubblewrap's own have no limit on the number of files, and the interpreter, which may lie
-    where only root can go.
+    /tmp and /dev/shm, since bubblewrap's own have no limit on the number of files, and an interpreter that only root
+    can reach.
     """
     scratch = f"tmpfs {scratch_options(scratch_bytes)},nosuid,nodev,X-mount.mkdir"
     table = [
         f"none {SUPPLIES} tmpfs mode=755,nosuid,nodev",
         f"none {SUPPLIES}/tmp {scratch}",
         f"none {SUPPLIES}/shm {scratch}",
-        f"{in_table(interpreter().prefix)} {SUPPLIES}/python none bind,X-mount.mkdir",
     ]
+    if first_barred():
+        table.append(f"{in_table(interpreter().prefix)} {SUPPLIES}/python none bind,X-mount.mkdir")
     return filter_for(True), "".join(f"{line}\n" for line in table).encode()
 
 
@@ -195,7 +197,7 @@ def supplied(mounts: int) -> list[str]:
 
 def lifted(python: Interpreter) -> list[str]:
     """Words before `as_nobody`, where root's interpreter is out of reach for everybody else."""
-    barred = first_barred(python.prefix) if unused_user() is not None else None
+    barred = first_barred()
     if barred is None:
         return []
     tools = tool("mount", "util-linux"), tool("mkdir", "coreutils")
@@ -231,9 +233,12 @@ def is_mapped(users: range) -> bool:
     return any(first <= users.start and users.stop <= first + count for first, _, count in table)
 
 
-def first_barred(path: str) -> str | None:
-    """The topmost folder on the way to `path` that other users may not pass."""
-    way = [*reversed(Path(path).parents), Path(path)]
+def first_barred() -> str | None:
+    """The topmost folder on the way to the interpreter that root may pass and the unused user may not."""
+    if unused_user() is None:
+        return None
+    prefix = Path(interpreter().prefix)
+    way = [*reversed(prefix.parents), prefix]
     return next((str(folder) for folder in way if not folder.stat().st_mode & 0o001), None)
 
 

@@ -152,7 +152,7 @@ def find_sandbox(limits: Limits = Limits(), *, allow_unsandboxed: bool = False, 
     allowed = [name for name, it in BACKENDS.items() if it.isolated or allow_unsandboxed]
     if backend in BACKENDS and backend not in allowed:
         raise SandboxError(
-            f"back end {backend!r} does not contain hostile code: pass allow_unsandboxed=True to accept that"
+            f"back end {backend!r} is a limited process, not a sandbox: pass allow_unsandboxed=True to accept the risk"
         )
     problems = {}
     for sandbox in (Sandbox(name, limits) for name in ([backend] if backend else allowed)):
