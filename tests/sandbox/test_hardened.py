@@ -79,6 +79,14 @@ def test_keys_stay_in_their_run_even_without_a_filter(backend: str, monkeypatch:
     assert session_keys() == before
 
 
+@pytest.mark.parametrize("backend", ISOLATED)
+def test_namespaces_are_closed_even_without_a_filter(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = working(backend, seconds=10.0)
+    monkeypatch.setattr(seccomp, "compiled", lambda machine, isolated: ALLOW_ALL)
+    (asked,) = (hostile for hostile in CALLS if hostile.name == "a new user namespace")
+    assert re.search("errno (1|28)$", sandbox.run(asked.program).detail)
+
+
 FORKED = "import os, time\nchild = os.fork()\nif child: time.sleep(0.01 * {n})\n"
 
 
