@@ -22,6 +22,12 @@ while True:
 """,
     ),
     Hostile(
+        "sixty processes",
+        "failed",
+        "Resource temporarily unavailable",
+        "import os, time\nfor n in range(60):\n    if os.fork() == 0: time.sleep(60)",
+    ),
+    Hostile(
         "killing everybody",
         "failed",
         "all are still there",
