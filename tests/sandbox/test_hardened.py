@@ -17,6 +17,7 @@ from tests.sandbox.working import (
     BACKENDS,
     ISOLATED,
     alive,
+    keyctl,
     left_behind,
     new_session_keyring,
     session_keys,
@@ -77,6 +78,15 @@ def test_keys_stay_in_their_run_even_without_a_filter(backend: str, monkeypatch:
     left = sandbox.run(LEAVE_KEY)
     assert left.passed or re.search("errno (1|38)$", left.detail), left
     assert session_keys() == before
+
+
+@every_backend
+def test_the_filter_lets_the_driver_leave_the_keyring(backend: str) -> None:
+    """The driver takes a refusal for a kernel that shares no keys: our own filter must not be the one that refuses."""
+    program = f"import ctypes\nassert ctypes.CDLL(None).syscall({NUMBERS['keyctl']}, 1, None) > 0"
+    if keyctl(1, None) < 0:
+        pytest.skip("the kernel has no keys for this process")
+    assert working(backend, seconds=10.0).run(program).passed
 
 
 @pytest.mark.parametrize("backend", ISOLATED)

@@ -192,7 +192,7 @@ def in_table(path: str) -> str:
 def supplied(mounts: int) -> list[str]:
     """Words before `as_nobody`. Root may mount; an ordinary user may do so in a user namespace of its own."""
     own = [] if unused_user() is not None else ["--user", "--map-root-user"]
-    return [*private_mounts(*own), _SUPPLY, "supply", tool("mount", "util-linux"), f"/dev/fd/{mounts}"]
+    return [*private_mounts(*own), _SUPPLY, "supply", tool("mount", "util-linux"), f"/proc/self/fd/{mounts}"]
 
 
 def lifted(python: Interpreter) -> list[str]:
