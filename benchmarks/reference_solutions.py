@@ -2,6 +2,7 @@
 
     python benchmarks/reference_solutions.py --data FOLDER    # or SOFTDLM_DATA, or the hub
     python benchmarks/reference_solutions.py --only mbpp --only mbpp-compat
+    python benchmarks/reference_solutions.py --only humaneval --only mbpp --backend unshare
 
 1319 (flexible), 500 (Math-Verify), 164 and 500 are expected, 499 for mbpp-compat, which leaves out test_setup_code.
 """
@@ -18,6 +19,7 @@ import softdlm
 from softdlm.evaluate.benchmarks import benchmark_names, load_benchmark
 from softdlm.evaluate.maths import checker
 from softdlm.report.row_tables import print_rows
+from softdlm.sandbox.run import find_sandbox
 
 
 def main(
@@ -26,12 +28,17 @@ def main(
     allow_unsandboxed: Annotated[
         bool, typer.Option(help="Run programs without a sandbox where there is none.")
     ] = False,
+    backend: Annotated[
+        str | None, typer.Option(help="The sandbox's back end, instead of the first that works.")
+    ] = None,
 ) -> None:
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     model = softdlm.load("builtin", device="cpu")
     rows = []
     for name in only or benchmark_names():
         benchmark = load_benchmark(name, model, data_dir=data, allow_unsandboxed=allow_unsandboxed)
+        if backend and benchmark.task.sandbox:
+            benchmark.task.sandbox = find_sandbox(backend=backend, allow_unsandboxed=allow_unsandboxed)
         start = time.perf_counter()
         scores = benchmark.score_all(benchmark.items, [benchmark.reference(item) for item in benchmark.items])
         wrong = [item.id for item, score in zip(benchmark.items, scores, strict=True) if not score["correct"]]

@@ -89,9 +89,9 @@ def test_eos_follows_the_commit_rule_on_gsm8k_only(family: str, commit: str) -> 
 
 def test_what_commits_last_is_hidden_from_feedback_only_where_asked_and_where_something_is_last() -> None:
     hidden, four = read("llada", **{"last-candidates": "no"}), Decoding(commit="topn(4)")
-    assert read("llada").settled(four, "gsm8k").last_candidates == True
+    assert read("llada").settled(four, "gsm8k").last_candidates is True
     assert [hidden.settled(four, task).last_candidates for task in ("gsm8k", "humaneval")] == [False, True]
-    assert hidden.settled(Decoding(commit="threshold(0.9)"), "gsm8k").last_candidates == True, "EOS is allowed there"
+    assert hidden.settled(Decoding(commit="threshold(0.9)"), "gsm8k").last_candidates is True, "EOS is allowed there"
 
 
 def test_llada2_has_full_attention_unless_read_or_chosen_otherwise() -> None:

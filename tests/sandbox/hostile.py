@@ -156,7 +156,7 @@ os._exit(0)
         "assert False",
     ),
     Hostile(
-        "every long word of memory",
+        "every large number of memory",
         "failed",
         "^[0-9a-f]{64}",
         """
@@ -166,13 +166,72 @@ while frame:
     held += [*frame.f_locals.values(), *frame.f_globals.values(), *frame.f_code.co_consts]
     frame = frame.f_back
 held += [x for o in gc.get_objects() for x in gc.get_referents(o)]
-words = {w if isinstance(w, bytes) else w.encode() for w in held
-         if isinstance(w, (str, bytes)) and 60 < len(w) < 200 and w.isalnum()}
-for word in words:
+for number in {w for w in held if type(w) is int and w > 2**200}:
     for fd in range(64):
-        try: os.write(fd, word + b'\\n')
+        try: os.write(fd, b'%064x\\n' % number)
         except OSError: pass
 os._exit(0)
+""",
+        "assert False",
+    ),
+    Hostile(
+        "every long word of memory and every descriptor",
+        "failed",
+        "^[0-9a-f]{110,128}$",
+        """
+import gc, os, sys
+frame, held = sys._getframe(), []
+while frame:
+    held += [*frame.f_locals.values(), *frame.f_globals.values(), *frame.f_code.co_consts]
+    frame = frame.f_back
+held += [x for o in gc.get_objects() for x in gc.get_referents(o)]
+found = [w if isinstance(w, bytes) else w.encode() for w in held
+         if isinstance(w, (str, bytes)) and len(w) == 64 and w.isalnum()]
+found += [b'%x' % w for w in held if type(w) is int and w > 2**200]
+for fd in range(3, 64):
+    try:
+        os.set_blocking(fd, False)
+        found[1:] = [os.read(fd, 4096)]
+    except OSError: pass
+for fd in range(3, 64):
+    try: os.write(fd, b''.join(found))
+    except OSError: pass
+os._exit(0)
+""",
+        "assert False",
+    ),
+    Hostile(
+        "taking the checks out of every list and iterator",
+        "failed",
+        "^checks, line 1: AssertionError",
+        """
+import gc, sys, types
+code = type(sys._getframe().f_code)
+frame = sys._getframe().f_back
+while frame:
+    for value in frame.f_locals.values():
+        if isinstance(value, list): value.clear()
+    frame = frame.f_back
+for thing in gc.get_objects():
+    if type(thing) is list and any(type(part) is code for part in thing): thing.clear()
+    if type(thing) is map:
+        for part in gc.get_referents(thing): [*part] if hasattr(part, '__next__') else None
+""",
+        "assert False",
+    ),
+    Hostile(
+        "taking the checks off the variables",
+        "failed",
+        "^checks, line 1: AssertionError",
+        """
+import ctypes, sys
+frame = sys._getframe().f_back
+while frame:
+    for name in frame.f_locals:
+        if name in ('stages', 'second', 'checks'): frame.f_locals[name] = compile('', 'checks', 'exec')
+    if hasattr(ctypes.pythonapi, 'PyFrame_LocalsToFast'):
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    frame = frame.f_back
 """,
         "assert False",
     ),
@@ -186,7 +245,7 @@ nothing = lambda *a, **k: None
 frame = sys._getframe().f_back
 while frame:
     for name in ('stages', 'checks'): frame.f_locals[name] = ''
-    for name in ('judge', 'compile', 'exec', 'map', 'any'): frame.f_globals[name] = nothing
+    for name in ('judge', 'compile', 'exec', 'map', 'any', 'int', 'error_line'): frame.f_globals[name] = nothing
     frame = frame.f_back
 builtins.exec = builtins.compile = builtins.AssertionError = builtins.map = builtins.any = nothing
 os.getpid = os._exit = os.read = os.write = nothing

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from softdlm.errors import SandboxError, UsageError
-from softdlm.sandbox import backends, process
+from softdlm.sandbox import backends, process, seccomp
 from softdlm.sandbox.run import Limits, Sandbox, find_sandbox
-from tests.sandbox.working import ISOLATED, problem_here, working
+from tests.sandbox.working import ALLOW_ALL, BACKENDS, ISOLATED, problem_here, working
 
 
 def test_bubblewrap_is_taken_first_then_unshare() -> None:
@@ -57,7 +57,8 @@ def test_the_limited_process_needs_the_flag_and_says_so(monkeypatch: pytest.Monk
     ("what", "problem"),
     [
         ({"SYSTEM_FILES": ("/usr",)}, "the home folder /usr is visible"),
-        ({"SYSTEM_FILES": ("/etc",)}, "files of the host are visible"),
+        ({"SYSTEM_FILES": ("/etc",)}, "host files are in reach"),
+        ({"SCRATCH_FILES": 10**6}, "files are not counted"),
         ({"ENVIRONMENT": {"PYTHONHASHSEED": "0", "SECRET": "1"}}, "the environment is visible"),
     ],
 )
@@ -68,9 +69,33 @@ def test_the_self_test_sees_a_sandbox_that_shows_too_much(
     monkeypatch.setenv("HOME", "/usr")
     for name, value in what.items():
         monkeypatch.setattr(backends, name, value)
-        monkeypatch.setattr(f"softdlm.sandbox.run.{name}", value, raising=False)
+        if name == "ENVIRONMENT":
+            monkeypatch.setattr("softdlm.sandbox.run.ENVIRONMENT", value)
     with pytest.raises(SandboxError, match=problem):
         find_sandbox(backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_self_test_sees_that_no_filter_is_at_work(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    working(backend)
+    monkeypatch.setattr(seccomp, "compiled", lambda machine, isolated: ALLOW_ALL)
+    with pytest.raises(SandboxError, match="system calls are not filtered"):
+        find_sandbox(backend=backend, allow_unsandboxed=True)
+
+
+def test_on_a_machine_without_a_filter_there_is_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in ISOLATED:
+        working(backend)
+    monkeypatch.setattr(seccomp.platform, "machine", lambda: "riscv64")
+    with pytest.raises(SandboxError, match=r"bubblewrap: no filter of system calls.*unshare: no filter of system"):
+        find_sandbox()
+
+
+def test_root_without_a_user_to_become_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(backends, "is_mapped", lambda users: False)
+    with pytest.raises(SandboxError, match="root here has no unused user to become: run softdlm as an ordinary user"):
+        find_sandbox(backend="subprocess", allow_unsandboxed=True)
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, *command: str) -> Sandbox:

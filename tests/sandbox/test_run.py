@@ -1,5 +1,6 @@
 """Hostile programs are contained with the right verdict and in time, on every back end that works here."""
 
+import os
 import re
 import secrets
 import signal
@@ -93,6 +94,11 @@ HONEST = {
     "@dataclasses.dataclass\nclass A:\n    x: int\nassert pickle.loads(pickle.dumps(A(1))) == A(1)",
     "not the main program": "assert __name__ != '__main__'",
     "many imports": "import asyncio, collections, datetime, decimal, fractions, functools, heapq, statistics, typing",
+    "encodings": "assert b'a'.decode('cp1252') == 'a'.encode('utf-16-le').decode('utf-16-le') == 'a'\n"
+    "import codecs\nassert codecs.encode('abc', 'rot13') == 'nop'",
+    "an event loop": "import asyncio\nasync def f(): return 1\nassert asyncio.run(f()) == 1",
+    "calls back from C": "import ctypes\nf = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(abs)\nassert f(-2) == 2",
+    "a deep folder": "import os\nfor n in range(500):\n    os.mkdir('d')\n    os.chdir('d')",
     "no site packages": "import importlib.util\nassert importlib.util.find_spec('torch') is None",
     "no import from the working folder": "import sys\nassert '' not in sys.path and '.' not in sys.path",
 }
@@ -103,6 +109,10 @@ HONEST_ISOLATED = {
     "processes": "import multiprocessing\nwith multiprocessing.get_context('fork').Pool(2) as pool:\n"
     "    assert pool.map(abs, [-1, -2]) == [1, 2]",
     "commands": "import subprocess\nassert subprocess.run(['echo', '1'], capture_output=True).stdout == b'1\\n'",
+    "local sockets": "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('here')\ns.listen()\n"
+    "socket.socket(socket.AF_UNIX).connect('here')",
+    "shared memory": "from multiprocessing.shared_memory import SharedMemory\n"
+    "SharedMemory(create=True, size=64).unlink()",
     "a child that leaves by itself": "import os, sys\npid = os.fork()\nif not pid: sys.exit(3)\nos.waitpid(pid, 0)",
     "a child that fails the checks": "import os\npid = os.fork()\nif not pid: assert False\nos.waitpid(pid, 0)",
 }
@@ -162,11 +172,11 @@ while b'sleep' not in b''.join(open(f'/proc/{{p}}/cmdline', 'rb').read(5) for p 
     assert alive(mark) == []
 
 
-@pytest.mark.parametrize("backend", ISOLATED)
-def test_the_tree_ends_with_the_process_that_started_it(backend: str) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_tree_ends_with_the_process_that_started_it(backend: str, tmp_path: Path) -> None:
     sandbox, (sleep, mark) = working(backend, seconds=60.0), marked_sleep()
     code = f"from softdlm.sandbox.run import *\n{sandbox!r}.run({sleep!r})"
-    with subprocess.Popen([sys.executable, "-c", code]) as owner:
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}) as owner:
         wait_until(lambda: len(alive(mark)) > 0)
         owner.send_signal(signal.SIGKILL)
     wait_until(lambda: alive(mark) == [])

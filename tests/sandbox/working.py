@@ -1,6 +1,8 @@
-"""Which back ends work here, for the tests that run programs in them."""
+"""Which back ends work here, for the tests that run programs in them, and what a run may have left on the machine."""
 
+import ctypes
 import os
+import platform
 import secrets
 import warnings
 from functools import cache
@@ -14,6 +16,8 @@ from softdlm.sandbox.run import Limits, Sandbox, find_sandbox
 
 ISOLATED = ("bubblewrap", "unshare")
 BACKENDS = (*ISOLATED, "subprocess")
+ALLOW_ALL = b"\x06\0\0\0\0\0\xff\x7f"
+"""A filter of system calls that lets everything pass."""
 
 
 @cache
@@ -52,3 +56,27 @@ def alive(mark: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def left_behind(folder: Path) -> dict[str, object]:
+    """What outlives processes: names in a folder, System V objects, keys of this session."""
+    objects = {kind: Path("/proc/sysvipc", kind) for kind in ("shm", "sem", "msg")}
+    found: dict[str, object] = {kind: file.read_text() for kind, file in objects.items() if file.exists()}
+    return found | {"files": sorted(os.listdir(folder)), "keys": session_keys()}
+
+
+def session_keys() -> bytes:
+    """The ids of the keys in this process's session keyring; nothing where there is none."""
+    found = ctypes.create_string_buffer(4096)
+    size = keyctl(11, -3, found, 4096)
+    return found.raw[: max(0, size)]
+
+
+def new_session_keyring() -> None:
+    """For this process and all it starts: without one, each user's processes have another."""
+    keyctl(1, None)
+
+
+def keyctl(*arguments: object) -> int:
+    number = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
+    return -1 if number is None or platform.system() != "Linux" else ctypes.CDLL(None).syscall(number, *arguments)

@@ -1,20 +1,25 @@
-"""The commands of the three back ends: each turns the driver's text into an argument list.
+"""The commands of the three back ends: each is an argument list that ends in a bare interpreter and its text.
 
 bubblewrap and unshare give the same sandbox: read-only views of the system's programs and of the interpreter, a small
-writable tmpfs, no network, no other process, no capability. As root both first become a user that owns nothing:
-the kernel excuses root from the limit on processes and lets it write in /proc/sys, also in a user namespace.
+writable file system, no network, no other process, no capability, a filter of system calls. As root both first become a
+user that owns nothing: the kernel excuses root from the limit on processes and lets it write in /proc/sys, also in a
+user namespace. The third is a limited process, which is no sandbox.
 """
 
+import marshal
 import os
 import secrets
 import shutil
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from softdlm.errors import SandboxError
+from softdlm.sandbox.seccomp import filter_for, filter_is_known
 
 SYSTEM_VIEWS = ("/bin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
@@ -28,20 +33,45 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 FLAGS = ("-s", "-S", "-P", "-B")
 """No site packages, no import from the working folder; unlike -I they leave PYTHONHASHSEED alone."""
 
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+SUPPLIES = "/sys"
+"""Where bubblewrap finds what `_SUPPLY` mounts: a folder that every system has and that holds no interpreter."""
+SCRATCH_FILES = 4096
+
 _LIFT = (
     'mount=$1 mkdir=$2 prefix=$3 barred=$4; shift 4; $mount --bind "$prefix" /mnt && '
     '$mount -t tmpfs -o mode=755 none "$barred" && $mkdir -p "$prefix" && $mount --move /mnt "$prefix" && exec "$@"'
 )
 """For this command alone: an interpreter that only root can reach is at its own path, in an otherwise empty folder."""
+_SUPPLY = (
+    'echo 1000 >/proc/self/oom_score_adj && mount=$1 table=$2 && shift 2 && $mount -n -i -a -T "$table" && exec "$@"'
+)
+"""For this command alone: the mounts of a table. When memory runs out, the command is the first to go."""
+
+
+class Descriptors(NamedTuple):
+    """What a sandbox inherits: one for the pid of its first process, and the files of its back end."""
+
+    status: int
+    filter: int = -1
+    mounts: int = -1
+
+
+def no_files(scratch_bytes: int) -> tuple[bytes, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
 class Backend:
-    """`command(call, scratch_bytes, status)`: `call` runs the driver, `status` is the descriptor for the first pid."""
+    """`command(limits, scratch_bytes, descriptors)`: a command that runs the driver under these limits.
+
+    `files(scratch_bytes)`: the contents of the files that it reads from the descriptors, in their order.
+    """
 
     isolated: bool
-    command: Callable[[str, int, int], list[str]]
+    command: Callable[[dict[str, int], int, Descriptors], list[str]]
     remedy: str
+    files: Callable[[int], tuple[bytes, ...]] = no_files
 
 
 @dataclass(frozen=True)
@@ -55,51 +85,76 @@ class Interpreter:
         return [self.executable, *FLAGS, "-c", text]
 
 
+@cache
 def interpreter() -> Interpreter:
     executable = getattr(sys, "_base_executable", None) or sys.executable
     return Interpreter(os.path.realpath(executable), os.path.realpath(sys.base_prefix))
 
 
 @cache
-def text_of(name: str) -> str:
-    """The source of a module of this folder, to be run by a bare interpreter."""
-    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+def bare_text(*names: str) -> str:
+    """The modules of this folder in one line: a bare interpreter does not have the package to import them from.
+
+    They are compiled here and not in every run, by the version that reads them; base64 is the quickest to parse.
+    """
+    texts = (Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names)
+    kept = (line for text in texts for line in text.splitlines() if not line.startswith("from softdlm."))
+    code = compile("\n".join(kept), "driver", "exec", optimize=2)
+    return f"import binascii, marshal\nexec(marshal.loads(binascii.a2b_base64({b64encode(marshal.dumps(code))!r})))"
 
 
-def bubblewrap(call: str, scratch_bytes: int, status: int) -> list[str]:
+def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+    """With --die-with-parent bubblewrap itself dies with this process too."""
+    moved = {interpreter().prefix: f"{SUPPLIES}/python"} if first_barred() else {}
     launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), visible_paths()
     return [
-        *as_nobody(python),
+        *supplied(descriptors.mounts),
+        *(as_nobody() if unused_user() is not None else ()),
         launcher,
         *(f"--unshare-{kind}" for kind in ("user", "ipc", "pid", "net", "uts", "cgroup-try")),
         *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
         *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
         *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        *(word for path in views for word in ("--ro-bind", path, path)),
+        *(word for path in views for word in ("--ro-bind", moved.get(path, path), path)),
         *(word for path, target in links.items() for word in ("--symlink", target, path)),
         *("--proc", "/proc", "--dev", "/dev"),
-        *(word for path in ("/tmp", "/dev/shm") for word in ("--size", str(scratch_bytes), "--tmpfs", path)),
-        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"),
-        *("--json-status-fd", str(status), "--"),
-        *python.command(f"{text_of('driver')}\n{call}"),
+        *("--bind", f"{SUPPLIES}/tmp", "/tmp", "--bind", f"{SUPPLIES}/shm", "/dev/shm"),
+        *(word for path in ("/proc", "/dev", "/") for word in ("--remount-ro", path)),
+        *("--chdir", "/tmp", "--seccomp", str(descriptors.filter)),
+        *("--json-status-fd", str(descriptors.status), "--"),
+        *python.command(f"{bare_text('kernel', 'driver')}\nos.close({descriptors.mounts})\nmain({limits}, None, b'')"),
     ]
 
 
-def unshare(call: str, scratch_bytes: int, status: int) -> list[str]:
+def unshare(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     python, (views, links) = interpreter(), visible_paths()
-    enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {scratch_bytes}, {status})"
+    options = scratch_options(scratch_bytes)
+    enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {options!r}, {descriptors.status})"
+    text = f"{bare_text('kernel', 'namespaces', 'driver')}\n{enter}\nmain({limits}, None, {filter_for(True)!r})"
     return [
-        *as_nobody(python),
+        *lifted(python),
+        *as_nobody(),
         tool("unshare", "util-linux"),
         *("--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--keep-caps"),
         *("--mount", "--propagation", "private", "--pid", "--net", "--ipc", "--uts", "--cgroup"),
         *("--fork", "--kill-child", "--"),
-        *python.command(f"{text_of('namespaces')}\n{text_of('driver')}\n{enter}\n{call}"),
+        *python.command(text),
     ]
 
 
-def subprocess(call: str, scratch_bytes: int, status: int) -> list[str]:
-    return interpreter().command(f"{text_of('driver')}\n{call}")
+def subprocess(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+    """No file grows, so that nothing needs the limit on scratch space."""
+    user, program = unused_user(), filter_for(False) if filter_is_known() else b""
+    if user is None and os.geteuid() == 0:
+        raise SandboxError("root here has no unused user to become: run softdlm as an ordinary user")
+    views, _ = visible_paths()
+    confine = f"be_first_to_go()\nconfine_files({[*views, *DEVICES]!r}, ['.', {os.devnull!r}])"
+    text = f"{bare_text('kernel', 'landlock', 'driver')}\n{confine}\nmain({limits}, {user}, {program!r})"
+    return interpreter().command(text)
+
+
+def scratch_options(scratch_bytes: int) -> str:
+    return f"size={scratch_bytes},nr_inodes={SCRATCH_FILES},mode=1777"
 
 
 def visible_paths() -> tuple[list[str], dict[str, str]]:
@@ -112,17 +167,53 @@ def visible_paths() -> tuple[list[str], dict[str, str]]:
     return views + [path for path in SYSTEM_FILES if os.path.exists(path)], links
 
 
-def as_nobody(python: Interpreter) -> list[str]:
+def bubblewrap_files(scratch_bytes: int) -> tuple[bytes, bytes]:
+    """The filter, and a table of what bubblewrap finds below `SUPPLIES`.
+
+    /tmp and /dev/shm, since bubblewrap's own have no limit on the number of files, and an interpreter that only root
+    can reach.
+    """
+    scratch = f"tmpfs {scratch_options(scratch_bytes)},nosuid,nodev,X-mount.mkdir"
+    table = [
+        f"none {SUPPLIES} tmpfs mode=755,nosuid,nodev",
+        f"none {SUPPLIES}/tmp {scratch}",
+        f"none {SUPPLIES}/shm {scratch}",
+    ]
+    if first_barred():
+        table.append(f"{in_table(interpreter().prefix)} {SUPPLIES}/python none bind,X-mount.mkdir")
+    return filter_for(True), "".join(f"{line}\n" for line in table).encode()
+
+
+def in_table(path: str) -> str:
+    """As fstab spells it."""
+    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in path)
+
+
+def supplied(mounts: int) -> list[str]:
+    """Words before `as_nobody`. Root may mount; an ordinary user may do so in a user namespace of its own."""
+    own = [] if unused_user() is not None else ["--user", "--map-root-user"]
+    return [*private_mounts(*own), _SUPPLY, "supply", tool("mount", "util-linux"), f"/proc/self/fd/{mounts}"]
+
+
+def lifted(python: Interpreter) -> list[str]:
+    """Words before `as_nobody`, where root's interpreter is out of reach for everybody else."""
+    barred = first_barred()
+    if barred is None:
+        return []
+    tools = tool("mount", "util-linux"), tool("mkdir", "coreutils")
+    return [*private_mounts(), _LIFT, "lift", *tools, python.prefix, barred]
+
+
+def private_mounts(*words: str) -> list[str]:
+    return [tool("unshare", "util-linux"), *words, "--mount", "--propagation", "private", "/bin/sh", "-c"]
+
+
+def as_nobody() -> list[str]:
     """The words before a launcher: it dies with this process, and as root it first becomes an unused user."""
     become, user = [tool("setpriv", "util-linux"), "--pdeathsig", "KILL"], unused_user()
     if user is None:
         return [*become, "--"]
-    become += ["--reuid", str(user), "--regid", str(user), "--clear-groups", "--"]
-    barred = first_barred(python.prefix)
-    if barred is None:
-        return become
-    private = [tool("unshare", "util-linux"), "--mount", "--propagation", "private", "/bin/sh", "-c", _LIFT, "lift"]
-    return [*private, tool("mount", "util-linux"), tool("mkdir", "coreutils"), python.prefix, barred, *become]
+    return [*become, "--reuid", str(user), "--regid", str(user), "--clear-groups", "--"]
 
 
 def unused_user() -> int | None:
@@ -142,9 +233,12 @@ def is_mapped(users: range) -> bool:
     return any(first <= users.start and users.stop <= first + count for first, _, count in table)
 
 
-def first_barred(path: str) -> str | None:
-    """The topmost folder on the way to `path` that other users may not pass."""
-    way = [*reversed(Path(path).parents), Path(path)]
+def first_barred() -> str | None:
+    """The topmost folder on the way to the interpreter that root may pass and the unused user may not."""
+    if unused_user() is None:
+        return None
+    prefix = Path(interpreter().prefix)
+    way = [*reversed(prefix.parents), prefix]
     return next((str(folder) for folder in way if not folder.stat().st_mode & 0o001), None)
 
 
@@ -155,8 +249,9 @@ def tool(name: str, package: str) -> str:
     return found
 
 
+_NEEDS = "Linux 5.12, util-linux (tested with 2.38), user namespaces and seccomp"
 BACKENDS = {
-    "bubblewrap": Backend(True, bubblewrap, "it needs bubblewrap 0.8 and user namespaces"),
-    "unshare": Backend(True, unshare, "it needs util-linux (tested with 2.38), Linux 5.12 and user namespaces"),
+    "bubblewrap": Backend(True, bubblewrap, f"it needs bubblewrap 0.8, {_NEEDS}", bubblewrap_files),
+    "unshare": Backend(True, unshare, f"it needs {_NEEDS}"),
     "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

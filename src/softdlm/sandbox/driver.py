@@ -1,15 +1,16 @@
 """Runs inside the sandbox: the program, then its checks, then, if both came to their end, this run's nonce.
 
-Its text is given to a bare interpreter (`python -c`); nothing of the package is there. On standard input it gets the
-program, the checks and the nonce; it answers with one line when it is ready and one when it is done. Half of the nonce
-stays unread in the pipe until the checks have ended: a candidate that writes out all it finds in memory, or all it
-can read from descriptors, has not written the nonce.
+Part of the text that runs beside a candidate: see `backends`. On standard input it gets the program, the checks and two
+large numbers; it answers with one line when it is ready and one when it is done. The nonce is made of both numbers and
+is nowhere until the checks have ended: one number is in memory, the other stays unread in the pipe. A candidate that
+writes out all it finds in memory and all it can read from descriptors, in any order, has not written the nonce.
 """
 
 import os
 import resource
 import sys
-from itertools import repeat
+
+from softdlm.sandbox.kernel import filter_calls, leave_keyring
 
 READY = b"ready\n"
 PIPE_BYTES = 512
@@ -17,16 +18,23 @@ DETAIL_CHARS = 300
 MODULE = "candidate"
 
 
-def main(limits: dict[str, int], user: int | None) -> None:
+def main(limits: dict[str, int], user: int | None, program: bytes) -> None:
+    """`user` is for root to become. `program` is the filter of system calls, empty where it is already at work."""
     source, report = os.dup(0), os.dup(1)
-    program, checks, half = (take_text(source) for _ in range(3))
-    confine(limits, user)
+    candidate, checks, number = (take_text(source) for _ in range(3))
+    leave_keyring()
+    if user is not None:
+        become(user)
+    for name, most in limits.items():
+        resource.setrlimit(getattr(resource, name), (most, most))
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     os.close(null)
+    if program:
+        filter_calls(program)
     os.write(report, READY)
-    judge(program, checks, half.encode(), source, report)
+    judge(candidate, checks, int(number, 16), source, report)
 
 
 def take_text(source: int) -> str:
@@ -43,40 +51,49 @@ def take(source: int, count: int) -> bytes:
     return b"".join(parts)
 
 
-def confine(limits: dict[str, int], user: int | None) -> None:
-    """Limits for this process and its children. When memory runs out, they are the first to go."""
-    if os.path.exists("/proc/self/oom_score_adj"):
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    if user is not None:
-        keep_library_in_reach()
-        os.setgroups([])
-        os.setgid(user)
-        os.setuid(user)
-    for name, most in limits.items():
-        resource.setrlimit(getattr(resource, name), (most, most))
+def become(user: int) -> None:
+    keep_library_in_reach()
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 
 
 def keep_library_in_reach() -> None:
-    """Imports through open handles: the interpreter may lie where only root can go."""
-    if os.path.isdir("/proc/self/fd"):
-        sys.path[:] = [f"/proc/self/fd/{os.open(path, os.O_PATH)}" for path in sys.path if os.path.isdir(path)]
+    """Imports through open handles: the interpreter may lie where only root can go.
+
+    Packages that are here already, such as the one of all encodings, look for their modules below the same handles.
+    """
+    if not os.path.isdir("/proc/self/fd"):
+        return
+    handles = {path: f"/proc/self/fd/{os.open(path, os.O_PATH)}" for path in sys.path if os.path.isdir(path)}
+    sys.path[:] = handles.values()
+    for module in [*sys.modules.values()]:
+        if hasattr(module, "__path__"):
+            module.__path__ = [moved(path, handles) for path in module.__path__]
 
 
-def judge(program: str, checks: str, half: bytes, source: int, report: int) -> None:
+def moved(path: str, handles: dict[str, str]) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(handles[folder], name) if folder in handles else path
+
+
+def judge(program: str, checks: str, number: int, source: int, report: int) -> None:
     """Run the program and its checks; everything used afterwards is bound before, out of reach of `os.write = ...`.
 
-    The stages run in one loop in C: a candidate that replaces `exec` or a local variable of this frame changes nothing.
-    After its answer the process waits to be killed, so that the launcher is there when the whole tree ends.
+    Both run in one expression, whose parts are in the interpreter's hands before the program begins: there is no
+    variable, list or iterator by which a candidate could take its checks away. A forked copy that comes to the end
+    leaves the answer alone. After it the process waits to be killed, so that the launcher is there until the tree ends.
     """
     read, write, leave, pid, owner = os.read, os.write, os._exit, os.getpid, os.getpid()
+    whole, tell = int, error_line
     try:
-        stages = [compile(program, "program", "exec"), compile(checks, "checks", "exec")]
-        any(map(exec, stages, repeat(fresh_scope())))
+        first, second = compile(program, "program", "exec"), compile(checks, "checks", "exec")
+        scope = fresh_scope()
+        exec(second, scope, exec(first, scope))
     except BaseException as error:
-        line = error_line(error)
+        line = tell(error)
     else:
-        line = half + read(source, PIPE_BYTES)
+        line = b"%064x\n" % (number ^ whole(read(source, PIPE_BYTES), 16)) if pid() == owner else b""
     if pid() == owner:
         write(report, line)
         read(source, 1)

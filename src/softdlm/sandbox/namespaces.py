@@ -1,4 +1,4 @@
-"""Builds the sandbox of the `unshare` back end. Its text is put before the driver's, for the same interpreter.
+"""Builds the sandbox of the `unshare` back end. Part of the text that runs beside a candidate: see `backends`.
 
 `unshare` has made new user, mount, process, network, IPC, UTS and cgroup namespaces, in which this process holds every
 capability. Here the file system is replaced by an empty one with read-only views, then the capabilities are dropped.
@@ -8,28 +8,34 @@ The candidate is a child of process 1, never process 1 itself, which could keep 
 import ctypes
 import os
 
+from softdlm.sandbox.kernel import PR_SET_NO_NEW_PRIVS, be_first_to_go, call
+
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC = 4096, 16384
 MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 SYS_MOUNT_SETATTR = 442
-SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
-PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+PR_SET_DUMPABLE = 4
 CAPABILITY_VERSION_3 = 0x20080522
 DEVICES = ("null", "zero", "full", "random", "urandom")
-libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(views: list[str], links: dict[str, str], scratch_bytes: int, status: int) -> None:
-    """Returns in the candidate's process, inside the sandbox; process 1 waits here until that process ends."""
+def enter(views: list[str], links: dict[str, str], scratch: str, status: int) -> None:
+    """Returns in the candidate's process, inside the sandbox; process 1 waits here until that process ends.
+
+    /proc is read-only for the candidate: there it could take back what `be_first_to_go` did.
+    """
+    be_first_to_go()
     os.write(status, b'{"child-pid": %d}' % int(os.readlink("/proc/self")))
     os.close(status)
     opened = {path: os.open(path, os.O_PATH) for path in [*views, *(f"/dev/{name}" for name in DEVICES)]}
-    build(opened, links, scratch_bytes)
+    build(opened, links, scratch)
     for handle in opened.values():
         os.close(handle)
     with open("/proc/sys/user/max_user_namespaces", "w") as file:
         file.write("0")
+    protect("/proc", RDONLY | NOSUID | NODEV | NOEXEC, 0)
     give_up_privileges()
     child = os.fork()
     if child:
@@ -37,7 +43,7 @@ def enter(views: list[str], links: dict[str, str], scratch_bytes: int, status: i
         reap_until(child)
 
 
-def build(opened: dict[str, int], links: dict[str, str], scratch_bytes: int) -> None:
+def build(opened: dict[str, int], links: dict[str, str], scratch: str) -> None:
     """A new root over /tmp, which is then all there is. Sources are open handles, since /tmp may hold one."""
     mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
     os.chdir("/tmp")
@@ -49,7 +55,7 @@ def build(opened: dict[str, int], links: dict[str, str], scratch_bytes: int) -> 
         os.mkdir(path)
     mount("proc", "proc", "proc", NOSUID | NODEV | NOEXEC)
     for path in ("tmp", "dev/shm"):
-        mount("tmpfs", path, "tmpfs", NOSUID | NODEV, f"size={scratch_bytes},nr_inodes=4096,mode=1777")
+        mount("tmpfs", path, "tmpfs", NOSUID | NODEV, scratch)
     call("syscall", SYS_PIVOT_ROOT[os.uname().machine], b".", b".")
     call("umount2", b".", MNT_DETACH)
     protect("/", RDONLY | NOSUID | NODEV, 0)
@@ -87,12 +93,6 @@ def give_up_privileges() -> None:
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     header, none = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     call("capset", header, none)
-
-
-def call(name: str, *arguments: object) -> None:
-    if getattr(libc, name)(*arguments) != 0:
-        problem = ctypes.get_errno()
-        raise OSError(problem, f"{name}{arguments}: {os.strerror(problem)}")
 
 
 def reap_until(child: int) -> None:

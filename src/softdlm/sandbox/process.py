@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from softdlm.sandbox.backends import Descriptors
+
 START_SECONDS = 20.0
 """How long sandbox and interpreter may take to start; the program's own time begins after that."""
 END_SECONDS = 5.0
@@ -29,15 +31,23 @@ class Report:
     seconds: float
 
 
-def converse(
-    command: Callable[[int], list[str]], payload: bytes, seconds: float, folder: str | None, environment: dict[str, str]
-) -> Report:
-    """Hands over the payload and waits for two lines: "ready", then, within `seconds`, the answer.
+@dataclass(frozen=True)
+class Launch:
+    """How the process is started. `folder` is where a limited process runs; a sandbox has its own, and descriptors.
 
-    `folder` is where a limited process runs; a sandbox has its own.
+    A limited process never gets the status descriptor: whatever pid is written there is killed.
     """
+
+    command: Callable[[Descriptors], list[str]]
+    files: tuple[bytes, ...]
+    folder: str | None
+    environment: dict[str, str]
+
+
+def converse(launch: Launch, payload: bytes, seconds: float) -> Report:
+    """Hands over the payload and waits for two lines: "ready", then, within `seconds`, the answer."""
     begun = time.monotonic()
-    with started(command, folder, environment) as process:
+    with started(launch) as process:
         source, report = (stream.fileno() for stream in (process.stdin, process.stdout) if stream)
         hand_over(source, payload, begun + START_SECONDS)
         end, heard = listen(report, b"", 1, begun + START_SECONDS)
@@ -52,33 +62,38 @@ def converse(
 
 
 @contextmanager
-def started(
-    command: Callable[[int], list[str]], folder: str | None, environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, in a session of its own. `command` gets the descriptor for the pid of the sandbox's process 1.
-
-    A limited process never gets that descriptor: whatever pid is written there is killed.
-    """
+def started(launch: Launch) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, in a session of its own."""
     reader, writer = os.pipe()
+    files = [holding(data) for data in launch.files]
     process = None
     try:
         process = subprocess.Popen(
-            command(writer),
+            launch.command(Descriptors(writer, *files)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            pass_fds=() if folder else (writer,),
+            pass_fds=() if launch.folder else (writer, *files),
             start_new_session=True,
-            cwd=folder or "/",
-            env=environment,
+            cwd=launch.folder or "/",
+            env=launch.environment,
         )
         yield process
     finally:
-        os.close(writer)
+        for descriptor in (writer, *files):
+            os.close(descriptor)
         if process is not None:
             end_tree(process, reader)
         os.close(reader)
+
+
+def holding(data: bytes) -> int:
+    """A file in memory with these bytes, open at its beginning."""
+    file = os.memfd_create("softdlm")
+    os.write(file, data)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def hand_over(stream: int, payload: bytes, until: float) -> None:
@@ -114,8 +129,7 @@ def complaint(process: subprocess.Popen[bytes]) -> str:
     """The last line on standard error, which holds launcher and interpreter messages only."""
     assert process.stderr
     os.set_blocking(process.stderr.fileno(), False)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
+    await_end(process, END_SECONDS)
     with suppress(BlockingIOError):
         lines = os.read(process.stderr.fileno(), 16 * REPORT_BYTES).decode("utf-8", "backslashreplace").splitlines()
         if lines:
@@ -127,10 +141,9 @@ def complaint(process: subprocess.Popen[bytes]) -> str:
 
 def exit_status(process: subprocess.Popen[bytes], until: float) -> tuple[End, str]:
     """Closing the report is not yet the end: a program may do so and run on."""
-    try:
-        return "closed", f"exit status {process.wait(max(0.0, until - time.monotonic()))}"
-    except subprocess.TimeoutExpired:
-        return "late", ""
+    if await_end(process, max(0.0, until - time.monotonic())):
+        return "closed", f"exit status {process.returncode}"
+    return "late", ""
 
 
 def end_tree(process: subprocess.Popen[bytes], status: int) -> None:
@@ -140,18 +153,17 @@ def end_tree(process: subprocess.Popen[bytes], status: int) -> None:
     process 1, so as long as it lives that pid is of no other process.
     """
     first = first_pid(status)
+    handle = None if first is None else opened(first)
     if first is not None and process.poll() is None:
         kill(os.kill, first)
     elif process.poll() is None:
         kill(os.killpg, process.pid)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
-    if process.poll() is None:
+    if not await_end(process, END_SECONDS):
         kill(os.killpg, process.pid)
         process.wait()
-    until = time.monotonic() + END_SECONDS
-    while first is not None and not has_ended(first) and time.monotonic() < until:
-        time.sleep(0.002)
+    if handle is not None:
+        ready(handle, select.POLLIN, time.monotonic() + END_SECONDS)
+        os.close(handle)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream:
             stream.close()
@@ -162,13 +174,22 @@ def kill(how: Callable[[int, int], None], pid: int) -> None:
         how(pid, signal.SIGKILL)
 
 
-def has_ended(pid: int) -> bool:
-    """Also true of a zombie, which nobody may ever reap in a container without an init process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
-    except OSError:
-        return True
+def await_end(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ended in time. Linux wakes us the moment it does; elsewhere `wait` looks now and then."""
+    if process.poll() is None and (handle := opened(process.pid)) is not None:
+        ready(handle, select.POLLIN, time.monotonic() + seconds)
+        os.close(handle)
+    elif process.returncode is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    return process.poll() is not None
+
+
+def opened(pid: int) -> int | None:
+    """A descriptor that can be read once the process has ended; None where it is gone, or on another system."""
+    with suppress(OSError, AttributeError):
+        return os.pidfd_open(pid)
+    return None
 
 
 def first_pid(status: int) -> int | None:

@@ -1,8 +1,8 @@
 """Runs generated code: a program, then its checks, and a verdict that the code cannot write itself.
 
 A sandbox is self-tested before use. `find_sandbox` takes the first back end that works: bubblewrap; namespaces through
-`unshare`; and, only on an explicit flag, a limited process, which contains accidents (loops, memory, crashes) and no
-malice. See docs/sandbox.md.
+`unshare`; and, only on an explicit flag, a limited process, which is no sandbox: it contains accidents (loops, memory,
+crashes) and no malice. See docs/sandbox.md.
 """
 
 import math
@@ -11,18 +11,22 @@ import platform
 import secrets
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Literal
 
 from softdlm.errors import SandboxError, UsageError
-from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, unused_user, visible_paths
-from softdlm.sandbox.process import Report, converse
-from softdlm.sandbox.self_test import self_test
+from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, SCRATCH_FILES, visible_paths
+from softdlm.sandbox.landlock import files_can_be_confined
+from softdlm.sandbox.process import Launch, Report, converse
+from softdlm.sandbox.scratch import scratch_folder
+from softdlm.sandbox.seccomp import filter_is_known
+from softdlm.sandbox.self_test import Promises, self_test
 
 Verdict = Literal["passed", "failed", "timeout", "output", "error"]
 DETAIL_CHARS = 300
@@ -80,23 +84,24 @@ class Sandbox:
         return BACKENDS[self.backend].isolated
 
     def record(self) -> dict[str, Any]:
-        """What a result must say about how its programs were run."""
+        """What a result must say about how its programs were run: all that can change a verdict."""
         facts = {"backend": self.backend, "isolated": self.isolated, "python": platform.python_version()}
-        return facts | {"limits": asdict(self.limits)}
+        confined = {} if self.isolated else {"files confined": files_can_be_confined()}
+        return facts | confined | {"limits": asdict(self.limits)}
 
     def run(self, program: str, checks: str = "") -> Outcome:
         """Passes only if the program and then the checks, in the program's namespace, ran to their end."""
-        halves = secrets.token_hex(32), f"{secrets.token_hex(32)}\n"
-        payload = b"".join(map(framed, (program, checks, halves[0]))) + halves[1].encode()
-        user = None if self.isolated else unused_user()
-        call = f"main({self._rlimits()!r}, {user})"
-        command = partial(BACKENDS[self.backend].command, call, self.limits.scratch_bytes)
+        numbers = secrets.randbits(256), secrets.randbits(256)
+        framed_texts = b"".join(map(framed, (program, checks, f"{numbers[0]:x}")))
+        backend, scratch = BACKENDS[self.backend], self.limits.scratch_bytes
+        command = partial(backend.command, self._rlimits(), scratch)
         try:
             with nullcontext() if self.isolated else scratch_folder() as folder:
-                report = converse(command, payload, self.limits.seconds, folder, ENVIRONMENT)
+                launch = Launch(command, backend.files(scratch), folder, ENVIRONMENT)
+                report = converse(launch, framed_texts + b"%064x\n" % numbers[1], self.limits.seconds)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
-        return verdict_on(report, "".join(halves))
+        return verdict_on(report, f"{numbers[0] ^ numbers[1]:064x}\n")
 
     def run_all(self, programs: Sequence[tuple[str, str]], workers: int | None = None) -> list[Outcome]:
         """Outcomes of (program, checks) pairs in order; each worker waits for one process at a time."""
@@ -113,14 +118,6 @@ class Sandbox:
             "RLIMIT_CORE": 0,
         }
         return limits if sys.platform == "darwin" else limits | {"RLIMIT_AS": self.limits.memory_bytes}
-
-
-@contextmanager
-def scratch_folder() -> Iterator[str]:
-    """The working folder of a limited process, writable for any user."""
-    with TemporaryDirectory(prefix="softdlm-", ignore_cleanup_errors=True) as folder:
-        os.chmod(folder, 0o777)
-        yield folder
 
 
 def framed(text: str) -> bytes:
@@ -155,7 +152,7 @@ def find_sandbox(limits: Limits = Limits(), *, allow_unsandboxed: bool = False, 
     allowed = [name for name, it in BACKENDS.items() if it.isolated or allow_unsandboxed]
     if backend in BACKENDS and backend not in allowed:
         raise SandboxError(
-            f"back end {backend!r} does not contain hostile code: pass allow_unsandboxed=True to accept that"
+            f"back end {backend!r} is a limited process, not a sandbox: pass allow_unsandboxed=True to accept the risk"
         )
     problems = {}
     for sandbox in (Sandbox(name, limits) for name in ([backend] if backend else allowed)):
@@ -173,11 +170,26 @@ def problem_with(sandbox: Sandbox) -> str | None:
     """Why the back end fails its self-test; None if it passes right programs, fails wrong ones and hides the host."""
     try:
         with NamedTemporaryFile(prefix="softdlm-hidden-") as hidden:
-            views, links = visible_paths()
-            right = sandbox.run(self_test(sandbox.isolated, views, [*links], [hidden.name, "/etc/passwd"]))
+            os.chmod(hidden.name, 0o666)
+            right = sandbox.run(self_test(promises(sandbox, hidden.name), sandbox.isolated))
         wrong = sandbox.run("x = 1", "assert x == 2")
     except SandboxError as problem:
         return str(problem)
     if not right.passed:
         return f"its self-test ended with {right.verdict}: {right.detail}"
     return None if wrong.verdict == "failed" else f"a failing check gave {wrong.verdict}: {wrong.detail}"
+
+
+def promises(sandbox: Sandbox, hidden: str) -> Promises:
+    """`hidden` is a file of the host that anybody may read and write."""
+    views, links = visible_paths()
+    shown = sorted({str(folder) for view in views for folder in (Path(view), *Path(view).parents)})
+    return Promises(
+        home=os.path.expanduser("~"),
+        shown=shown,
+        own=["/dev", "/proc", "/tmp", *links],
+        hidden=[hidden, "/etc/passwd"],
+        scratch_files=SCRATCH_FILES,
+        filtered=sandbox.isolated or filter_is_known(),
+        confined=sandbox.isolated or files_can_be_confined(),
+    )
