@@ -162,8 +162,10 @@ def test_shared_cells_are_measured_once_and_a_quick_run_keeps_its_budget() -> No
     assert len(keys["table7"] - keys["table2"]) == 2
     for name, shared in {"table5": 2, "figure2": 4, "frontier": 22, "best": 18, "consistent": 20}.items():
         assert len(keys[name] & (keys["table7"] | keys["table6"])) == shared
+    searched = join([plan for each in EXPERIMENTS if each.search for plan in plans(each.search(quick), finder)])
+    followed = [*made["rivals"].cells, *made["best"].cells]  # the chosen settings cost no more than these
     passes = 0.0
-    for cell in whole.cells:
+    for cell in [*whole.cells, *searched.cells, *followed]:
         adaptive = not isinstance(cell.cell.decoding.commit, TopN)
         passes += len(cell.items) * (32 if adaptive else expected_passes(cell))
     assert passes + ANALYSES < BUDGET
