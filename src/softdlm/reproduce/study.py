@@ -104,8 +104,8 @@ class Scale:
 FULL = Scale("full")
 QUICK = Scale(
     "quick", items={"math": 16, "code": 10}, geometry=8, completions=3, agreement=8, lams=(0.1, 0.3, 0.5, 0.7),
-    ks=(2, 3, 4), thresholds=(0.7, 0.9), bounds=(0.1, 0.4), rivals=("topn(8)",), search=2,
-    search_rates=("topn(8)",), rival_rates=("topn(8)",), mark="quick run, few items",
+    ks=(2, 3, 4), thresholds=(0.7, 0.9), bounds=(0.1, 0.4), rivals=("topn(16)",), search=2,
+    search_rates=("topn(8)",), rival_rates=("topn(16)",), mark="quick run, few items",
 )  # fmt: skip
 
 
