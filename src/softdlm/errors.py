@@ -1,8 +1,20 @@
 """Every error a user can cause: one line that names the value and what would work."""
 
+LONGEST = 2000
+"""Characters of a message: values from outside have any length."""
+
+
+def one_line(text: str) -> str:
+    """The text with everything escaped that does not print: names from a file may hold what steers a terminal."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+
 
 class SoftDLMError(Exception):
-    """Base of all errors raised on purpose; the command line prints it as one line and exits with 2."""
+    """Base of all errors raised on purpose: one line, whatever was put into it."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class UsageError(SoftDLMError, ValueError):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
 from softdlm.models import load as loading
-from softdlm.models.load import families, read_config
+from softdlm.models.load import families
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
@@ -30,7 +30,7 @@ def altered(folder: Path, family: str, change: Any = None, **config: Any) -> Pat
     if change:
         change(tensors)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(read_config(folder) | config))
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
     return folder
 
 

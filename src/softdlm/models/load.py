@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Any
 import torch
 
 from softdlm import parsing
-from softdlm.errors import CheckpointError, UsageError
+from softdlm.errors import CapacityError, CheckpointError, UsageError
+from softdlm.models.config import TOKEN_ID, check_fields, setting
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
+from softdlm.models.folder import CheckpointFolder
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
-from softdlm.models.weights import build
+from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
+from softdlm.records.canonical import content_digest
 
 FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"}
 """model_type -> module of the family in this package, imported when needed."""
@@ -37,26 +40,41 @@ def load(
     mask_id: int | None = None,
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
+    digest: str | None = None,
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
     dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
     device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
-    EOS first, then any end-of-turn ids.
+    EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
+    the bytes that were loaded.
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
     number = find_dtype(dtype, place)
     found = find_checkpoint(model, revision=revision, mask_id=mask_id, eos_ids=eos_ids, max_length=max_length)
-    network: Any = build(found.family, found.config, found.folder, number, place)
+    network = _network(found, number, place, digest)
     vocabulary = network.get_input_embeddings().num_embeddings
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
         if not 0 <= value < vocabulary:
             raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
-    denoiser.own = found.own
+    denoiser.own, denoiser.stamp = found.own, found.stamp
     return denoiser
+
+
+def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | None) -> Any:
+    try:
+        with Weights(CheckpointFolder(found.folder)) as weights:
+            network, digests = weights.load(found.family, found.config, dtype, device, hashing=digest is not None)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
+    if digest is not None and (loaded := joint_digest({**found.digests, **digests})) != digest:
+        raise CheckpointError(
+            f"{found.folder} has changed: what was loaded has the digest {loaded[:12]}, asked for was {digest[:12]}"
+        )
+    return network
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,10 @@ class Checkpoint:
     eos_ids: tuple[int, ...]
     max_length: int
     source: Source
+    digests: Mapping[str, str]
+    """Of each file besides the weights that was read."""
+    stamp: tuple[Any, ...]
+    """What the system said of the files before the first of them was read."""
 
     @property
     def own(self) -> OwnSettings:
@@ -97,14 +119,29 @@ def find_checkpoint(
 ) -> Checkpoint:
     """The part of `load` that comes before the weights are read; takes the same arguments."""
     folder, commit = resolve(model, revision)
-    config = read_config(folder)
+    files = CheckpointFolder(folder)
+    seen, read = stamp(files), read_meaning(files)
+    config = files.parse_object("config.json", read["config.json"])
     family = find_family(config, folder)
-    tokenizer = load_tokenizer(folder, family)
-    mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
-    ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+    tokenizer = load_tokenizer(folder, read, family)
+    with _about(folder):
+        family.check(config)
+        mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
+        ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+        length = max_length or family.max_length(config)
     check_special_ids(tokenizer, family, mask, ends)
-    length = max_length or family.max_length(config)
-    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, Source(str(model), family.name, commit))
+    source = Source(str(model), family.name, commit)
+    digests = {name: content_digest(data) for name, data in read.items()}
+    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, source, digests, seen)
+
+
+@contextmanager
+def _about(folder: Path) -> Iterator[None]:
+    """Within, an error says of which folder it speaks."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
 
 
 def find_device(device: str | torch.device | None, *, here: bool = True) -> torch.device:
@@ -143,16 +180,6 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
     return snapshot, snapshot.name
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    if not file.exists():
-        raise CheckpointError(f"{folder} holds no config.json")
-    try:
-        return json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{file} is not JSON: {error}") from error
-
-
 def families() -> Iterator[tuple[str, Family]]:
     for kind in FAMILIES:
         yield kind, _family(kind)
@@ -160,7 +187,7 @@ def families() -> Iterator[tuple[str, Family]]:
 
 def find_family(config: Mapping[str, Any], folder: Path) -> Family:
     kind = config.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder}: unknown model_type {kind!r}; known are {', '.join(FAMILIES)}")
     return _family(kind)
 
@@ -190,16 +217,18 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
+    check_fields(config, {"mask_token_id": TOKEN_ID})
     stated = [config.get("mask_token_id"), token_id(tokenizer, family.mask_token), family.mask_id]
     return next(value for value in stated if value is not None)
 
 
 def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:
     """EOS, then the end-of-turn token if it is inside this checkpoint's vocabulary."""
+    check_fields(config, {"eos_token_id": TOKEN_ID, "pad_token_id": TOKEN_ID})
     stated = [config.get("eos_token_id"), config.get("pad_token_id"), family.eos_id]
     eos = next(value for value in stated if value is not None)
     yield eos
     name, published = family.end_of_turn
     turn = token_id(tokenizer, name) if tokenizer is not None else published
-    if turn is not None and turn < config.get("embedding_size", config["vocab_size"]) and turn != eos:
+    if turn is not None and turn < setting(config, "embedding_size", "vocab_size") and turn != eos:
         yield turn
