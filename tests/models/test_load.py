@@ -112,9 +112,6 @@ def test_what_is_no_name_of_a_model_is_refused_by_its_type(model: Any, given: st
 def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds no config.json"):
         softdlm.load(tmp_path)
-    (tmp_path / "config.json").write_text("{not json")
-    with pytest.raises(CheckpointError, match="is not JSON"):
-        softdlm.load(tmp_path)
     (tmp_path / "config.json").write_text((DATA / "llada" / "config.json").read_text())
     with pytest.raises(CheckpointError, match=r"neither model.safetensors.index.json nor model.safetensors"):
         softdlm.load(tmp_path)

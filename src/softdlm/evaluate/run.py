@@ -94,7 +94,7 @@ class Run:
             self.left[key] = len(missing)
             if missing:
                 journal.begin(session(self.executor, planned.cell))
-                yield Work(key, planned.cell, missing)
+                yield Work(key, planned.cell, missing, planned.protocol["model"])
             else:
                 self.finish(key)
 

@@ -72,7 +72,8 @@ def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest
         raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
     if digest is not None and (loaded := joint_digest({**found.digests, **digests})) != digest:
         raise CheckpointError(
-            f"{found.folder} has changed: what was loaded has the digest {loaded[:12]}, asked for was {digest[:12]}"
+            f"{found.folder} has changed since its digest was taken: it was {digest[:12]}, what was loaded has "
+            f"{loaded[:12]}; run the same again to take the files that are there now"
         )
     return network
 
