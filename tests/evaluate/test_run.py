@@ -10,7 +10,7 @@ import pytest
 
 import softdlm
 from softdlm import Decoding
-from softdlm.errors import ResultsError
+from softdlm.errors import CheckpointError, ResultsError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
@@ -213,3 +213,46 @@ def test_a_model_that_fails_to_load_costs_its_cells_only(tmp_path: Path, tiny: M
     assert "no such folder" in failures["bad"].reason
     assert failures["bad"].trace == ""
     assert all((tmp_path / each.key / SUMMARY).exists() for each in good.cells)
+
+
+def two_models(folder: Path) -> Any:
+    """A plan of two cells, each of a model of its own; the second is `folder`/b."""
+    specs = tuple(ModelSpec.of(str(checkpoint(folder / name, "llada")), device="cpu") for name in "ab")
+    other = json.loads((folder / "b" / "config.json").read_text()) | {"rope_theta": 20_000.0}
+    (folder / "b" / "config.json").write_text(json.dumps(other))
+    decoding = Decoding.of(max_new_tokens=4, tokens_per_step=4, feedback="vanilla")
+    return plan_grid(Grid(specs, (TaskSpec("mini-math", limit=2),), (decoding,), single=False))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer_config.json"])
+def test_a_checkpoint_that_is_swapped_after_the_plan_answers_nothing(tmp_path: Path, name: str) -> None:
+    """The second folder changes while the first one's cell runs: its answers would be another model's."""
+    chosen = two_models(tmp_path)
+
+    def swap(now: Progress) -> None:
+        if now.done > 1:
+            return
+        data = (tmp_path / "b" / name).read_bytes()
+        changed = data[:-1] + bytes([data[-1] ^ 1]) if name.startswith("model") else data + b" "
+        (tmp_path / "new").write_bytes(changed)
+        (tmp_path / "new").replace(tmp_path / "b" / name)
+
+    failures = run(chosen, tmp_path / "out", LocalExecutor(), swap)
+    assert list(failures) == [chosen.cells[1].key]
+    assert "b has changed since its digest was taken: it was " in failures[chosen.cells[1].key].reason
+    assert {key: len(found) for key, found in samples(tmp_path / "out").items()} == {
+        chosen.cells[0].key: 2,
+        chosen.cells[1].key: 0,
+    }
+
+
+def test_a_model_that_was_loaded_before_its_files_changed_answers_nothing(tmp_path: Path) -> None:
+    """It is held under the record of its files; a record of others is not taken on trust."""
+    folder = checkpoint(tmp_path / "it", "llada")
+    spec, executor = ModelSpec.of(str(folder), device="cpu"), LocalExecutor()
+    executor.keep(spec, softdlm.load(folder, device="cpu", dtype="float32"))
+    executor.model(spec, spec.record(spec.checkpoint()))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))
+    with pytest.raises(CheckpointError, match="has changed since it was loaded: load it again"):
+        executor.model(spec, spec.record(spec.checkpoint()))

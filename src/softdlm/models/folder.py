@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,7 +13,8 @@ from softdlm.errors import CheckpointError
 from softdlm.records.files import parse_json
 
 MIB = 1 << 20
-LIMITS = {"config.json": 16 * MIB}
+CONFIG = "config.json"
+LIMITS = {CONFIG: 16 * MIB}
 """Bytes of a file that is read whole: real ones have a few thousand."""
 TEXT_LIMIT = 512 * MIB
 """Bytes of any other, such as a tokenizer's or the weights' index: real ones have up to about 40 MiB."""
@@ -31,8 +33,8 @@ class CheckpointFolder:
             real = path.resolve()
         except (OSError, RuntimeError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
-        if "config.json" not in self:
-            raise CheckpointError(f"{path} holds no config.json")
+        if CONFIG not in self:
+            raise CheckpointError(f"{path} holds no {CONFIG}")
         cached = real.parent.name == "snapshots" and (real.parents[1] / "blobs").is_dir()
         self._root = real.parents[1] if cached else real
 
@@ -41,8 +43,11 @@ class CheckpointFolder:
 
     def names(self, *patterns: str) -> list[str]:
         """The files that match any of these patterns; folders do not count."""
-        found = {file for pattern in patterns for file in self.path.glob(pattern) if not file.is_dir()}
-        return sorted(file.name for file in found)
+        try:
+            files = [name for name in os.listdir(self.path) if not os.path.isdir(self.path / name)]
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be read: {error.strerror}") from error
+        return sorted(name for name in files if any(fnmatchcase(name, pattern) for pattern in patterns))
 
     def open(self, name: str) -> BinaryIO:
         """The file, unbuffered; whoever opens it closes it."""

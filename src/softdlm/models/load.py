@@ -17,7 +17,7 @@ from softdlm.errors import CapacityError, CheckpointError, UsageError
 from softdlm.models.config import TOKEN_ID, check_fields, setting
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
-from softdlm.models.folder import CheckpointFolder
+from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
@@ -122,7 +122,7 @@ def find_checkpoint(
     folder, commit = resolve(model, revision)
     files = CheckpointFolder(folder)
     seen, read = stamp(files), read_meaning(files)
-    config = files.parse_object("config.json", read["config.json"])
+    config = files.parse_object(CONFIG, read[CONFIG])
     family = find_family(config, folder)
     tokenizer = load_tokenizer(folder, read, family)
     with _about(folder):

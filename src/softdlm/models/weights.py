@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from softdlm.errors import CheckpointError, SoftDLMError
 from softdlm.models.family import Family, Weight
-from softdlm.models.folder import CheckpointFolder
+from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.tensor_file import TensorFile
 from softdlm.records.canonical import content_digest
 
 INDEX = "model.safetensors.index.json"
-MEANING = ("config.json", "*token*", "vocab*", "merges.txt", "*.jinja")
-"""Files besides the weights that affect a model's answers."""
+MEANING = ("*token*", "vocab*", "merges.txt", "*.jinja")
+"""Files besides the weights and config.json that affect a model's answers."""
 SPARE_NAMES = 1000
 """A config.json that needs twice the tensors that there are, and so many more, is refused before they are listed."""
 SHOWN = 12
@@ -148,15 +148,14 @@ def joint_digest(digests: Mapping[str, str]) -> str:
 
 def read_meaning(folder: CheckpointFolder) -> dict[str, bytes]:
     """The files besides the weights that affect a model's answers."""
-    return {name: folder.read(name) for name in folder.names(*MEANING)}
+    return {name: folder.read(name) for name in (CONFIG, *folder.names(*MEANING))}
 
 
 def stamp(folder: CheckpointFolder) -> tuple[tuple[str, int, int, int, int, int], ...]:
     """What the system says of each file that the digest covers: it changes when a file is written or replaced."""
+    names = sorted({CONFIG, *weight_files(folder), *folder.names(*MEANING)})
     try:
-        states = {
-            name: os.stat(folder.path / name) for name in sorted({*weight_files(folder), *folder.names(*MEANING)})
-        }
+        states = {name: os.stat(folder.path / name) for name in names}
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder.path} cannot be read: {error}") from error
     return tuple(
