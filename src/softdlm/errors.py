@@ -13,6 +13,9 @@ def one_line(text: str) -> str:
 class SoftDLMError(Exception):
     """Base of all errors raised on purpose: one line, whatever was put into it."""
 
+    exit_code = 2
+    """Of the command line: 2 for what was asked, 1 for what the machine could not do."""
+
     def __init__(self, message: str = "") -> None:
         super().__init__(one_line(message))
 
@@ -32,6 +35,8 @@ class TokenizerError(SoftDLMError):
 class ResultsError(SoftDLMError):
     """Results on disk that cannot be written or read, or that another process is writing."""
 
+    exit_code = 1
+
 
 class PromptError(SoftDLMError, ValueError):
     """A prompt that this model cannot decode."""
@@ -40,14 +45,22 @@ class PromptError(SoftDLMError, ValueError):
 class PassError(SoftDLMError):
     """A forward pass that failed: the requests that took part in it end with this error."""
 
+    exit_code = 1
+
 
 class CapacityError(SoftDLMError):
     """A request that needs more memory than there is."""
+
+    exit_code = 1
 
 
 class SandboxError(SoftDLMError):
     """Generated code cannot be run safely here, or could not be run at all."""
 
+    exit_code = 1
+
 
 class ClusterError(SoftDLMError):
     """A cluster that cannot be reached, or that has no room for the workers it was asked for."""
+
+    exit_code = 1

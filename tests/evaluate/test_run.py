@@ -103,7 +103,7 @@ def test_answers_to_items_of_another_task_are_not_counted(tmp_path: Path, finish
         file.write(first.replace('"id": "c"', '"id": "x"'))
     if not finished:
         (folder / SUMMARY).unlink()
-    with pytest.raises(ResultsError, match=r"samples\.jsonl answers x, which is no item of its task"):
+    with pytest.raises(ResultsError, match=r"samples\.jsonl: line 4 answers x, which is no item of its task"):
         run(chosen, tmp_path, Scripted())
 
 
@@ -256,3 +256,17 @@ def test_a_model_that_was_loaded_before_its_files_changed_answers_nothing(tmp_pa
     (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))
     with pytest.raises(CheckpointError, match="has changed since it was loaded: load it again"):
         executor.model(spec, spec.record(spec.checkpoint()))
+
+
+def test_an_answer_to_another_prompt_is_not_counted(tmp_path: Path) -> None:
+    """Though its cell is finished: the journal says which line it is."""
+    chosen = two_models(tmp_path)
+    run(chosen, tmp_path / "out", LocalExecutor())
+    file = tmp_path / "out" / chosen.cells[0].key / SAMPLES
+    first, second = file.read_text().splitlines(keepends=True)
+    file.write_text(first + json.dumps(json.loads(second) | {"prompt_digest": "0" * 16}) + "\n")
+    with pytest.raises(ResultsError, match=r"line 2 answers .*, to another prompt: remove the line"):
+        run(chosen, tmp_path / "out", LocalExecutor())
+    file.write_text(first)
+    assert run(chosen, tmp_path / "out", LocalExecutor()) == {}
+    assert len(file.read_text().splitlines()) == 2

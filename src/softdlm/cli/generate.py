@@ -27,6 +27,7 @@ from softdlm.cli.options import (
     read_prompts,
 )
 from softdlm.errors import UsageError
+from softdlm.records.files import ready_file
 
 if TYPE_CHECKING:
     from softdlm.decoding import Decoding
@@ -82,6 +83,8 @@ def check(prompt: str | None, prompts: Path | None, watch: bool, pause: float, t
         raise UsageError(f"--prompts {prompts} answers a whole file: leave out {name}")
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist")
+    if trace is not None:
+        ready_file(trace)
 
 
 def start_watching(wanted: bool, title: str, pause: float) -> AbstractContextManager[Any]:

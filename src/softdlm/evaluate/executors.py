@@ -25,7 +25,7 @@ from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
 from softdlm.records.canonical import content_digest
-from softdlm.records.journal import Sample
+from softdlm.records.journal import Sample, prompt_digest
 
 
 class Work(NamedTuple):
@@ -170,7 +170,7 @@ def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str,
     extra = {name: value for name, value in verdict.items() if name not in ("correct", "reason")}
     return Sample(
         id=item.id,
-        prompt_digest=content_digest(item.prompt, length=16),
+        prompt_digest=prompt_digest(item.prompt),
         text=made.text,
         ids_digest=content_digest(" ".join(map(str, made.ids)), length=16),
         forwards=made.forwards,

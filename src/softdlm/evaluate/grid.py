@@ -16,6 +16,7 @@ from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.feedback import FeedbackRule
 from softdlm.models.load import Checkpoint
 from softdlm.records.canonical import digest
+from softdlm.records.journal import prompt_digest
 from softdlm.registry import leaves_out
 
 Source = Mapping[str, Any]
@@ -100,6 +101,8 @@ class Planned:
     cell: Cell
     protocol: Mapping[str, Any]
     items: tuple[str, ...]
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each item's prompt."""
 
 
 @dataclass(frozen=True)
@@ -185,13 +188,13 @@ def _cells(grid: Grid, model: ModelSpec, finder: Finder, spec: TaskSpec) -> Iter
         recipe = paper.setting(family, spec.name, grid.reading).fields
         spec = replace(spec, name=paper.variant(family, spec.name))
     task, written, lengths = finder.task(model, spec)
-    items = tuple(item.id for item in task.items)
+    items, prompts = tuple(item.id for item in task.items), {i.id: prompt_digest(i.prompt) for i in task.items}
     for decoding in grid.settled(recipe, task_source(task), checkpoint.own):
         assert decoding.max_new_tokens is not None
         check_prompts(spec, lengths, checkpoint, decoding.max_new_tokens)
         cell = Cell(model, spec, decoding)
         whole = protocol(cell, record, written)
-        yield Planned(digest(whole), cell, whole, items)
+        yield Planned(digest(whole), cell, whole, items, prompts)
 
 
 def task_source(task: EvalTask) -> Source:

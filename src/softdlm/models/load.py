@@ -19,6 +19,7 @@ from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
 from softdlm.records.canonical import content_digest
@@ -107,7 +108,7 @@ class Checkpoint:
 
     @property
     def from_hub(self) -> bool:
-        return self.source.name != "builtin" and not Path(self.source.name).expanduser().is_dir()
+        return self.source.name != "builtin" and not _expanded(self.source.name).is_dir()
 
 
 def find_checkpoint(
@@ -151,9 +152,22 @@ def find_device(device: str | torch.device | None, *, here: bool = True) -> torc
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
         raise UsageError(f"unknown device {device!r}: use cpu, cuda, cuda:1, mps ...") from error
-    if here and place.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees no GPU: use cpu")
+    if here and place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        seen = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"
+        raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees {seen}: use cpu")
+    if here and place.type != "cuda":
+        _try_device(place)
     return place
+
+
+def _try_device(place: torch.device) -> None:
+    try:
+        if place.type == "meta":
+            raise RuntimeError("it holds no values")
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"device {str(place)!r} cannot be used here ({reason}): use cpu or cuda") from error
 
 
 def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str | None]:
@@ -163,7 +177,7 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
         raise UsageError(f"model must be 'builtin', a folder or a Hugging Face id (a str or Path), not {given}")
     if model == "builtin":
         return BUILTIN, None
-    folder = Path(model).expanduser()
+    folder = _expanded(model)
     if folder.is_dir():
         return folder, revision
     name = str(model)
@@ -184,6 +198,14 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
 def families() -> Iterator[tuple[str, Family]]:
     for kind in FAMILIES:
         yield kind, _family(kind)
+
+
+def _expanded(model: str | Path) -> Path:
+    """With the home folder in place of ~; where nobody has it, there is no such folder."""
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:
+        return Path(model)
 
 
 def find_family(config: Mapping[str, Any], folder: Path) -> Family:
@@ -207,7 +229,7 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
         native = device.type == "cuda" or (dtype == NATIVE and device.type == "cpu" and cpu_has_bfloat16())
         return torch.bfloat16 if native else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+    if not isinstance(value, torch.dtype) or value not in FLOATS.values():
         raise UsageError(f"dtype must be native or a floating-point type such as bfloat16 or float32, not {dtype!r}")
     return value
 
