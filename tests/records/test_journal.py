@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -188,11 +189,8 @@ def test_a_damaged_journal_opens_or_is_one_line(folder: Path, part: int) -> None
     asked = {"a": "p", "b": "p", "c": "p"}
     for number in range(part, 120, 4):
         (folder / SAMPLES).write_bytes(damaged_lines(whole, number))
-        try:
-            with Journal(folder, PROTOCOL, {}, asked) as journal:
-                assert set(journal.samples) <= set(asked)
-        except ResultsError as error:
-            assert str(error).isprintable()
+        with suppress(ResultsError), Journal(folder, PROTOCOL, {}, asked) as journal:
+            assert set(journal.samples) <= set(asked)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])

@@ -18,7 +18,9 @@ from softdlm.decoding import Decoding
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.feedback import Mask
 from softdlm.models.denoiser import Attention, Denoiser
+from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
+from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest
 from softdlm.registry import names, spell, title
@@ -82,6 +84,8 @@ class ModelSpec:
 
     def record(self, found: Checkpoint) -> dict[str, Any]:
         """Whose answers these are. A folder counts by its content, so it may be moved and must not be changed."""
+        with Weights(CheckpointFolder(found.folder)) as weights:
+            weights.check(found.family, found.config)  # what does not fit is said now, not after the other cells
         hub = {"id": self.name, "commit": found.source.revision}
         return {
             **(hub if found.from_hub else {"digest": weights_digest(found.folder)}),
