@@ -196,3 +196,24 @@ _STRANGE: dict[str, Callable[[Path], None]] = {
     "a link to itself": lambda path: path.symlink_to(path.name),
     "a link to nothing": lambda path: path.symlink_to("nothing"),
 }
+
+
+EDGES: dict[str, tuple[str, ...]] = {
+    "integer": ("-1", "0", "1", "3", "2147483648", "9" * 30, "x", ""),
+    "float": ("-1", "0", "0.5", "1", "1e-320", "1e308", "inf", "nan", "x"),
+    "text": ("", "-", "\x1b[31m", "\udcff", "a,b", "slerp(", "topn(9e9)", "a/../b", "~nobody/x", "cpu", "0" * 5000),
+    "path": ("", ".", "/dev/null", "/dev/full", "/proc/self/mem", "nowhere/x", "\x1b", "a" * 300),
+}
+"""Values for an option, by the type that it takes; no path leads where something could be written."""
+_KINDS = {int: "integer", float: "float", Path: "path"}
+
+
+def command_lines(verb: str, command: Any, draw: random.Random, fixed: tuple[str, ...] = ()) -> list[str]:
+    """A verb with a few of its options, each with a value of its type or an edge of any."""
+    words = [*verb.split(), *fixed]
+    options = [each for each in command.params if each.param_type_name == "option" and each.name != "help"]
+    for option in draw.sample(options, min(len(options), draw.randrange(1, 4))):
+        kind = _KINDS.get(option.type_descriptor.annotation, "text")
+        kind = kind if draw.random() < 0.8 else draw.choice(sorted(EDGES))
+        words += [option.opts[0]] if option.is_flag else [option.opts[0], draw.choice(EDGES[kind])]
+    return words
