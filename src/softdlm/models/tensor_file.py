@@ -80,11 +80,11 @@ class TensorFile(AbstractContextManager["TensorFile"]):
 
     def digest(self) -> str:
         """The SHA-256 of the file as it is now."""
-        total = sha256(self._head)
+        whole = sha256(self._head)
         self._file.seek(len(self._head))
-        while block := self._file.read(1 << 20):
-            total.update(block)
-        return total.hexdigest()
+        while block := self._file.read(BLOCK):
+            whole.update(block)
+        return whole.hexdigest()
 
     def damaged(self, why: str) -> CheckpointError:
         return CheckpointError(f"{self.place} is damaged: {why}; get the file again")

@@ -135,10 +135,9 @@ def weight_files(folder: CheckpointFolder) -> list[str]:
 def digest(folder: Path) -> str:
     """One number for a folder's weights, configuration and tokenizer: other files and its place do not matter."""
     files = CheckpointFolder(folder)
+    others = {name: content_digest(data) for name, data in read_meaning(files).items()}
     with Weights(files) as weights:
-        return joint_digest(
-            weights.digests() | {name: content_digest(data) for name, data in read_meaning(files).items()}
-        )
+        return joint_digest(weights.digests() | others)
 
 
 def joint_digest(digests: Mapping[str, str]) -> str:
