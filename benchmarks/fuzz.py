@@ -50,6 +50,7 @@ Finding = tuple[str, str]
 
 def attempt(what: Callable[[], object]) -> str:
     """What is wrong with how this ends; empty where it works or is refused with one line."""
+    signal.alarm(PATIENCE)
     try:
         what()
     except SoftDLMError as error:
@@ -58,6 +59,8 @@ def attempt(what: Callable[[], object]) -> str:
         return f"does not end within {PATIENCE} s"
     except BaseException as error:
         return f"{type(error).__name__}: {str(error)[:200]!r}"
+    finally:
+        signal.alarm(0)
     return ""
 
 
@@ -160,14 +163,12 @@ def fuzz(seconds: float, seed: int, only: list[str]) -> int:
     for kind in only:
         end, tried, before = time.monotonic() + seconds / len(only), 0, wrong
         for repeats, fault in KINDS[kind](random.Random(seed)):
-            signal.alarm(PATIENCE)
             tried += 1
             if fault:
                 wrong += 1
                 print(f"{kind}: {repeats}: {fault}", flush=True)
             if time.monotonic() > end:
                 break
-        signal.alarm(0)
         print(f"{kind}: {tried} inputs, {wrong - before} wrong", flush=True)
     return wrong
 
