@@ -214,7 +214,10 @@ class Decoding:
         """The ids that are forbidden and those that commit last, EOS ids included."""
         forbidden = {"forbid": model.eos_ids, "forbid-first": model.eos_ids[:1]}.get(self.eos or "allow", ())
         last = model.eos_ids if self.eos == "last" else ()
-        return {"forbid": _token_ids(model, self.forbid, forbidden), "last": _token_ids(model, self.last, last)}
+        found = {"forbid": _token_ids(model, self.forbid, forbidden), "last": _token_ids(model, self.last, last)}
+        if len({model.mask_id, *found["forbid"]}) >= len(model.embedding):
+            raise UsageError("every token of the vocabulary is forbidden: leave one")
+        return found
 
 
 def settle(

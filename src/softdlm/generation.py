@@ -124,6 +124,10 @@ def _text_ids(model: Denoiser, prompt: Any, chat: bool) -> list[int]:
     text = prompt
     if chat or not isinstance(prompt, str):
         text = render_chat(tokenizer, messages)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(f"the prompt is not UTF-8 text: it holds {error.object[error.start]!r}") from error
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

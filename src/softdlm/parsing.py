@@ -11,6 +11,9 @@ from typing import Any, get_args
 
 from softdlm.errors import UsageError
 
+LARGEST = 2**63 - 1
+"""What a tensor of whole numbers can hold."""
+
 
 def is_none(value: Any) -> bool:
     """None, or text that stands for it."""
@@ -27,11 +30,11 @@ def number(name: str, value: Any) -> float:
 
 
 def whole(name: str, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    found = number(name, value)
-    if not found.is_integer():
+    found = value if isinstance(value, int) and not isinstance(value, bool) else number(name, value)
+    if isinstance(found, float) and not found.is_integer():
         raise UsageError(f"{name} must be a whole number, not {value!r}")
+    if abs(found) > LARGEST:
+        raise UsageError(f"{name} must be a whole number of at most 64 bits, not {value!r}")
     return int(found)
 
 

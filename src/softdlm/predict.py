@@ -32,6 +32,10 @@ CHUNK_ELEMENTS = 2**26
 """Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
 
 
+LEAST_TEMPERATURE = 1e-6
+"""Logits are divided by the temperature; by a much smaller one they would overflow. This one draws the likeliest."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How a token is chosen at a position, and which tokens are held back.
@@ -56,8 +60,8 @@ class Sampling:
     """What the rules declare: "mean" (the full-vocabulary mean embedding), "probs" (the full distribution)."""
 
     def __post_init__(self) -> None:
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise UsageError(f"temperature must be at least 0, not {self.temperature}")
+        if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature < math.inf:
+            raise UsageError(f"temperature must be 0 or at least {LEAST_TEMPERATURE:g}, not {self.temperature}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p must lie in (0, 1], not {self.top_p}")
         if self.top_k is not None and self.top_k < 1:

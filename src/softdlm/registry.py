@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from softdlm.errors import UsageError
+from softdlm.parsing import whole
 from softdlm.records.canonical import content_digest
 
 Kind = Literal["commit", "feedback", "cache"]
@@ -215,7 +216,8 @@ def _value(kind: Kind, node: ast.expr) -> Any:
         return build(kind, f"{name}{bracket}{rest}")
     if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[node.id]
-    return ast.literal_eval(node)
+    found = ast.literal_eval(node)
+    return whole("a parameter", found) if type(found) is int else found
 
 
 def _load(file: Path, name: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from softdlm.errors import UsageError
-from softdlm.records.files import write_text
+from softdlm.records.files import read_json, write_text
 from softdlm.types import Step
 
 VERSION = 1
@@ -100,12 +100,17 @@ class Trace:
     @staticmethod
     def load(path: str | Path) -> Trace:
         try:
-            data: dict[str, Any] = json.loads(Path(path).read_text())
+            data: dict[str, Any] = read_json(Path(path))
             version = data.pop("softdlm_trace")
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            found = Trace._read(data) if version == VERSION else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} is not a trace saved by softdlm") from error
-        if version != VERSION:
+        if found is None:
             raise UsageError(f"{path} is a trace of version {version}; this softdlm reads version {VERSION}")
+        return found
+
+    @staticmethod
+    def _read(data: dict[str, Any]) -> Trace:
         passes = [
             Pass(**{**step, "candidates": [[(i, p) for i, p in c] for c in step["candidates"]]})
             for step in data.pop("passes")

@@ -133,7 +133,7 @@ def test_a_second_process_on_a_cell_says_so_and_stops(shell: Shell, model: str, 
     code, printed, said = shell.run(*words)
     assert first.is_alive()
     first.kill()
-    assert (code, printed) == (2, "")
+    assert (code, printed) == (1, "")
     assert "another process is writing" in said
     assert f"(process {first.pid} on " in said
     assert said.count("\n") == 1
@@ -212,7 +212,7 @@ def test_a_bad_value_is_one_line_before_anything_is_run(
 def test_a_folder_that_cannot_be_written_is_said(shell: Shell, model: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     code, _, said = shell.run("eval", "-m", model, *GRID, "--out", str(tmp_path / "file"))
-    assert code == 2
+    assert code == 1
     assert "cannot write" in said
     assert said.count("\n") == 1
 

@@ -175,7 +175,7 @@ def test_models_and_doctor() -> None:
         ),
         (
             ["generate", "x", "-m", "LLADA", "--pause", "-1"],
-            "0 or more, not -1.0",
+            "0 or more, at most 3600, not -1.0",
         ),
         (
             ["generate", "x", "-m", "LLADA", "--prompts", "p.txt"],

@@ -16,7 +16,6 @@ from softdlm.errors import CheckpointError, PromptError, UsageError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.grid import Grid, Planned, plan, sweep
 from softdlm.evaluate.readings import Readings
-from softdlm.models.load import read_config
 from tests.conftest import FAMILIES
 from tests.evaluate.cells import RULES
 from tests.tokenizers import checkpoint
@@ -82,7 +81,9 @@ def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
 def test_the_models_own_settings_unless_others_are_given(grid: Grid, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "llada")
     own = {"feedback": "slerp", "k": 2, "lam": 0.5, "commit": "topn(4)", "max_new_tokens": 7}
-    (folder / "config.json").write_text(json.dumps(read_config(folder) | {"decoding": own}))
+    (folder / "config.json").write_text(
+        json.dumps(json.loads((folder / "config.json").read_text()) | {"decoding": own})
+    )
     mine = replace(grid, models=(ModelSpec.of(str(folder), device="cpu"),), single=False)
     for recipe in (None, "paper"):
         (found,) = cells(replace(mine, decodings=(Decoding(),), recipe=recipe))

@@ -205,7 +205,7 @@ def works(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
     """Two cells, an item a shard."""
     monkeypatch.setattr(ray_executor, "PROBE_AGAIN", 0.001)
     monkeypatch.setattr(Owner, "_cut", lambda self, work: [work._replace(items=(item,)) for item in work.items])
-    return [Work("one", cell(), tuple("abcdef")), Work("two", cell(), tuple("ABCDEF"))]
+    return [Work("one", cell(), tuple("abcdef"), {}), Work("two", cell(), tuple("ABCDEF"), {})]
 
 
 Start = Callable[..., Iterator[tuple[str, Any]]]

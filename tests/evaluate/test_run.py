@@ -10,7 +10,7 @@ import pytest
 
 import softdlm
 from softdlm import Decoding
-from softdlm.errors import ResultsError
+from softdlm.errors import CheckpointError, ResultsError
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
@@ -103,7 +103,7 @@ def test_answers_to_items_of_another_task_are_not_counted(tmp_path: Path, finish
         file.write(first.replace('"id": "c"', '"id": "x"'))
     if not finished:
         (folder / SUMMARY).unlink()
-    with pytest.raises(ResultsError, match=r"samples\.jsonl answers x, which is no item of its task"):
+    with pytest.raises(ResultsError, match=r"samples\.jsonl: line 4 answers x, which is no item of its task"):
         run(chosen, tmp_path, Scripted())
 
 
@@ -213,3 +213,60 @@ def test_a_model_that_fails_to_load_costs_its_cells_only(tmp_path: Path, tiny: M
     assert "no such folder" in failures["bad"].reason
     assert failures["bad"].trace == ""
     assert all((tmp_path / each.key / SUMMARY).exists() for each in good.cells)
+
+
+def two_models(folder: Path) -> Any:
+    """A plan of two cells, each of a model of its own; the second is `folder`/b."""
+    specs = tuple(ModelSpec.of(str(checkpoint(folder / name, "llada")), device="cpu") for name in "ab")
+    other = json.loads((folder / "b" / "config.json").read_text()) | {"rope_theta": 20_000.0}
+    (folder / "b" / "config.json").write_text(json.dumps(other))
+    decoding = Decoding.of(max_new_tokens=4, tokens_per_step=4, feedback="vanilla")
+    return plan_grid(Grid(specs, (TaskSpec("mini-math", limit=2),), (decoding,), single=False))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer_config.json"])
+def test_a_checkpoint_that_is_swapped_after_the_plan_answers_nothing(tmp_path: Path, name: str) -> None:
+    """The second folder changes while the first one's cell runs: its answers would be another model's."""
+    chosen = two_models(tmp_path)
+
+    def swap(now: Progress) -> None:
+        if now.done > 1:
+            return
+        data = (tmp_path / "b" / name).read_bytes()
+        changed = data[:-1] + bytes([data[-1] ^ 1]) if name.startswith("model") else data + b" "
+        (tmp_path / "new").write_bytes(changed)
+        (tmp_path / "new").replace(tmp_path / "b" / name)
+
+    failures = run(chosen, tmp_path / "out", LocalExecutor(), swap)
+    assert list(failures) == [chosen.cells[1].key]
+    assert "b has changed since its digest was taken: it was " in failures[chosen.cells[1].key].reason
+    assert {key: len(found) for key, found in samples(tmp_path / "out").items()} == {
+        chosen.cells[0].key: 2,
+        chosen.cells[1].key: 0,
+    }
+
+
+def test_a_model_that_was_loaded_before_its_files_changed_answers_nothing(tmp_path: Path) -> None:
+    """It is held under the record of its files; a record of others is not taken on trust."""
+    folder = checkpoint(tmp_path / "it", "llada")
+    spec, executor = ModelSpec.of(str(folder), device="cpu"), LocalExecutor()
+    executor.keep(spec, softdlm.load(folder, device="cpu", dtype="float32"))
+    executor.model(spec, spec.record(spec.checkpoint()))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))
+    with pytest.raises(CheckpointError, match="has changed since it was loaded: load it again"):
+        executor.model(spec, spec.record(spec.checkpoint()))
+
+
+def test_an_answer_to_another_prompt_is_not_counted(tmp_path: Path) -> None:
+    """Though its cell is finished: the journal says which line it is."""
+    chosen = two_models(tmp_path)
+    run(chosen, tmp_path / "out", LocalExecutor())
+    file = tmp_path / "out" / chosen.cells[0].key / SAMPLES
+    first, second = file.read_text().splitlines(keepends=True)
+    file.write_text(first + json.dumps(json.loads(second) | {"prompt_digest": "0" * 16}) + "\n")
+    with pytest.raises(ResultsError, match=r"line 2 answers .*, to another prompt: remove the line"):
+        run(chosen, tmp_path / "out", LocalExecutor())
+    file.write_text(first)
+    assert run(chosen, tmp_path / "out", LocalExecutor()) == {}
+    assert len(file.read_text().splitlines()) == 2

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
 from softdlm.models import load as loading
-from softdlm.models.load import families, read_config
+from softdlm.models.load import families
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
@@ -30,7 +30,7 @@ def altered(folder: Path, family: str, change: Any = None, **config: Any) -> Pat
     if change:
         change(tensors)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(read_config(folder) | config))
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
     return folder
 
 
@@ -111,9 +111,6 @@ def test_what_is_no_name_of_a_model_is_refused_by_its_type(model: Any, given: st
 
 def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds no config.json"):
-        softdlm.load(tmp_path)
-    (tmp_path / "config.json").write_text("{not json")
-    with pytest.raises(CheckpointError, match="is not JSON"):
         softdlm.load(tmp_path)
     (tmp_path / "config.json").write_text((DATA / "llada" / "config.json").read_text())
     with pytest.raises(CheckpointError, match=r"neither model.safetensors.index.json nor model.safetensors"):

@@ -4,12 +4,14 @@ import errno
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from softdlm.errors import ResultsError
 from softdlm.records.journal import MANIFEST, SAMPLES, Journal, read_samples
+from tests.damage import damaged_lines
 from tests.evaluate.cells import sample
 
 PROTOCOL = {"what": "a test"}
@@ -165,4 +167,34 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder: Pat
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(ResultsError, match="is not a regular file"):
+        opened(folder)
+
+
+def test_every_sample_answers_an_item_as_it_is_asked(folder: Path) -> None:
+    """What does not is named with its line, and left alone; what is missing is no fault."""
+    whole = (folder / SAMPLES).read_bytes()
+    asked: dict[str, str | None] = {"a": "p", "b": "p", "c": None, "d": "p"}
+    with Journal(folder, PROTOCOL, {}, asked) as journal:
+        assert list(journal.samples) == ["a", "b", "c"]
+    with pytest.raises(ResultsError, match="line 2 answers b, to another prompt: remove the line"):
+        Journal(folder, PROTOCOL, {}, {**asked, "b": "q"})
+    with pytest.raises(ResultsError, match="line 3 answers c, which is no item of its task: remove the line"):
+        Journal(folder, PROTOCOL, {}, {"a": "p", "b": "p"})
+    assert (folder / SAMPLES).read_bytes() == whole
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_damaged_journal_opens_or_is_one_line(folder: Path, part: int) -> None:
+    whole = (folder / SAMPLES).read_bytes()
+    asked = {"a": "p", "b": "p", "c": "p"}
+    for number in range(part, 120, 4):
+        (folder / SAMPLES).write_bytes(damaged_lines(whole, number))
+        with suppress(ResultsError), Journal(folder, PROTOCOL, {}, asked) as journal:
+            assert set(journal.samples) <= set(asked)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_only_utf_8_is_read(folder: Path, encoding: str) -> None:
+    (folder / MANIFEST).write_bytes((folder / MANIFEST).read_text().encode(encoding))
+    with pytest.raises(ResultsError, match=r"manifest\.json cannot be read: 'utf-8'"):
         opened(folder)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from softdlm.bench.targets import TARGETS
 from softdlm.errors import UsageError
-from softdlm.records.files import write_json, write_text
+from softdlm.records.files import ready_folder, write_json, write_text
 from softdlm.report.figures import Lines, growth_curves
 from softdlm.report.row_tables import markdown
 from softdlm.report.words import rounded
@@ -63,7 +63,7 @@ class BenchReport:
         self.write()
 
     def write(self) -> None:
-        self.stem.parent.mkdir(parents=True, exist_ok=True)
+        ready_folder(self.stem.parent)
         notes = self._draw()
         content = {"conditions": self.conditions, "parts": [asdict(outcome) for outcome in self.outcomes]}
         write_json(self.stem.with_suffix(".json"), rounded(content))

@@ -24,6 +24,7 @@ from softdlm.bench.targets import Check
 from softdlm.bench.workload import AnyEngine, Decode
 from softdlm.errors import UsageError
 from softdlm.parsing import one_of
+from softdlm.records.files import ready_folder
 from softdlm.version import __version__
 
 PACKAGES = ("torch", "transformers", "triton")
@@ -44,6 +45,7 @@ def bench(
     """Measure and write the report after every suite. A suite that fails is reported; the others still run."""
     check_suites(shapes, only)
     chosen = one_of(AnyEngine)("engine", engine)
+    ready_folder(out)
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
     budget = TimeBudget(seconds)

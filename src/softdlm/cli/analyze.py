@@ -164,15 +164,15 @@ def _read(
     """The model, its controlled prompts (those of a file, else `default`, else the paper's) and the rules."""
     from softdlm.analysis.prompts import encode_cases, paper_prompts, read_alternatives
 
+    file, limit = asked.get("prompts"), asked.get("limit")
+    _check_limit(limit)
     rules = _rules(asked["rules"], asked["k"], asked["lam"])
     if "chat_lead" in asked and not asked["chat"]:
         raise UsageError("--chat-lead is for --chat, raw text keeps its space: leave it out")
     layout = asked["chat"], asked.get("chat_lead", "none")
     model = load_model(asked["model"], loading)
-    file, limit = asked.get("prompts"), asked.get("limit")
     if file is None and default:
         return model, encode_cases(model, default(), *layout), rules
-    _check_limit(limit)
     found = paper_prompts() if file is None else read_alternatives(file)
     return model, encode_cases(model, found[:limit], *layout), rules
 

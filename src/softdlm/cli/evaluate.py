@@ -17,6 +17,7 @@ from softdlm.cli.option_tables import COMMAS, LOADING, RULE_LISTS, SETTINGS, tak
 from softdlm.cli.options import DataDir, Json, Unsandboxed, loading_values, names_in, option
 from softdlm.cli.results import Markdown, show
 from softdlm.errors import UsageError
+from softdlm.records.files import ready_file
 
 if TYPE_CHECKING:
     from softdlm.decoding import Decoding
@@ -162,6 +163,7 @@ def check_plot(file: Path | None, grid: Grid) -> None:
     check_format(file)
     if len(grid.models) * len(grid.tasks) > 1:
         raise UsageError(f"--plot {file} draws one model on one task: give a single --model and --task with it")
+    ready_file(file)
 
 
 def draw(folders: Sequence[Path], file: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,10 +26,12 @@ from softdlm.cli.options import (
     read_prompts,
 )
 from softdlm.errors import UsageError
+from softdlm.records.files import ready_file
 
 if TYPE_CHECKING:
     from softdlm.decoding import Decoding
 
+LONGEST_PAUSE = 3600
 PROMPTS_HELP = "Answer every prompt of this file: one a line in a .txt file, else JSON Lines with a field prompt."
 Prompts = Annotated[Path | None, typer.Option(help=PROMPTS_HELP)]
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
@@ -74,14 +75,16 @@ def generate(
 
 def check(prompt: str | None, prompts: Path | None, watch: bool, pause: float, trace: Path | None) -> None:
     """Refuse what cannot work before anything is loaded."""
-    if not (math.isfinite(pause) and pause >= 0):
-        raise UsageError(f"--pause must be a finite number of seconds, 0 or more, not {pause}")
+    if not 0 <= pause <= LONGEST_PAUSE:
+        raise UsageError(f"--pause must be a finite number of seconds, 0 or more, at most {LONGEST_PAUSE}, not {pause}")
     given = {"a prompt": prompt is not None, "--watch": watch, "--trace": trace is not None}
     if prompts is not None and any(given.values()):
         name = next(name for name, there in given.items() if there)
         raise UsageError(f"--prompts {prompts} answers a whole file: leave out {name}")
     if trace is not None and not trace.parent.is_dir():
         raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist")
+    if trace is not None:
+        ready_file(trace)
 
 
 def start_watching(wanted: bool, title: str, pause: float) -> AbstractContextManager[Any]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+import traceback
+from itertools import takewhile
 from typing import Annotated
 
 import typer
@@ -19,7 +23,7 @@ from softdlm.cli.redraw import redraw
 from softdlm.cli.reproduce import reproduce
 from softdlm.cli.results import results
 from softdlm.cli.train import train
-from softdlm.errors import SoftDLMError
+from softdlm.errors import SoftDLMError, one_line
 from softdlm.version import __version__
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -48,17 +52,48 @@ def softdlm(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Before the verb: show where an error came from.")] = False,
 ) -> None:
     """Parallel decoding of frozen masked diffusion language models with soft-token feedback."""
 
 
 def main() -> None:
-    """Run the command line; an error that the user can mend is one line and exit code 2."""
+    """Run the command line. An error is one line: exit code 2 for what was asked, 1 for what could not be done."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an answer may hold what a terminal cannot show
     try:
-        app()
-    except SoftDLMError as error:
-        print(f"softdlm: {error}", file=sys.stderr)
-        sys.exit(2)
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except Exception as error:
+        sys.exit(_failed(error))
+
+
+def _drop_output() -> None:
+    """Where standard output refuses what is left for it, Python is not to try again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _failed(error: Exception) -> int:
+    """Say in one line what went wrong, with --debug also where; the exit code."""
+    if "--debug" in takewhile(lambda word: word.startswith("-"), sys.argv[1:]):
+        traceback.print_exception(error)
+    if isinstance(error, SoftDLMError):
+        text, code = str(error), error.exit_code
+    elif isinstance(error, OSError):
+        _drop_output()
+        text, code = f"{error}: make room or choose another place", 1
+    else:
+        hint = "this is a mistake in softdlm; softdlm --debug shows where"
+        text, code = f"{type(error).__name__}: {error}: {hint}", 1
+    print(f"softdlm: {one_line(text)}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

@@ -62,9 +62,12 @@ def read_prompt(prompt: str | None) -> str:
     """The argument, or all of standard input."""
     if prompt not in (None, "-"):
         return prompt
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("no prompt: give one as an argument or on standard input")
-    return sys.stdin.read().rstrip("\n")
+    try:
+        return sys.stdin.buffer.read().decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the prompt on standard input is not UTF-8 text: {error}") from error
 
 
 def read_prompts(file: Path) -> list[str]:

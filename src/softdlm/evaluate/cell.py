@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from softdlm import parsing
 from softdlm.commit import TopN, rate_label
 from softdlm.decoding import Decoding
-from softdlm.errors import UsageError
+from softdlm.errors import CheckpointError, UsageError
 from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
 from softdlm.models.denoiser import Attention, Denoiser
+from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
+from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest
 from softdlm.registry import names, spell, title
@@ -64,12 +66,27 @@ class ModelSpec:
     def checkpoint(self) -> Checkpoint:
         return find_checkpoint(self.name, revision=self.revision, mask_id=self.mask_id, eos_ids=self.eos_ids)
 
-    def load(self) -> Denoiser:
+    def load(self, record: Mapping[str, Any] | None = None) -> Denoiser:
+        """With the `record` that a plan was made with, no other checkpoint: answers are filed under what it says."""
         how = {name: value for name, value in vars(self).items() if name != "name"}
-        return load(self.name, **how)
+        if record is not None and "commit" in record:
+            how["revision"] = record["commit"]
+        return load(self.name, **how, digest=(record or {}).get("digest"))
+
+    def check(self, model: Denoiser, record: Mapping[str, Any]) -> None:
+        """Refuse a model that was loaded already, unless the files are as it found them and those of the record.
+
+        Its digest is not known, since loading does not need one: it is taken now, of files that have not changed.
+        """
+        found = self.checkpoint()
+        same = model.source.revision == record["commit"] if found.from_hub else found.stamp == model.stamp
+        if not same or ("digest" in record and weights_digest(found.folder) != record["digest"]):
+            raise CheckpointError(f"{self.name} has changed since it was loaded: load it again")
 
     def record(self, found: Checkpoint) -> dict[str, Any]:
         """Whose answers these are. A folder counts by its content, so it may be moved and must not be changed."""
+        with Weights(CheckpointFolder(found.folder)) as weights:
+            weights.check(found.family, found.config)  # what does not fit is said now, not after the other cells
         hub = {"id": self.name, "commit": found.source.revision}
         return {
             **(hub if found.from_hub else {"digest": weights_digest(found.folder)}),

@@ -25,7 +25,7 @@ from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
 from softdlm.records.canonical import content_digest
-from softdlm.records.journal import Sample
+from softdlm.records.journal import Sample, prompt_digest
 
 
 class Work(NamedTuple):
@@ -34,6 +34,8 @@ class Work(NamedTuple):
     key: str
     cell: Cell
     items: tuple[str, ...]
+    model: Mapping[str, Any]
+    """The record of the checkpoint that the plan was made with: no other one may answer."""
 
 
 class Failure(NamedTuple):
@@ -73,6 +75,8 @@ class LocalExecutor:
 
     batch_size: int | None = None
     _held: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _known: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The record that the model held was found to fit."""
 
     def __post_init__(self) -> None:
         if self.batch_size is not None and self.batch_size < 1:
@@ -94,16 +98,19 @@ class LocalExecutor:
         return self.batch_size or (32 if spec.device != "cpu" else 1 if threads == 1 else min(32, 4 * threads))
 
     def _answers(self, work: Work) -> Iterator[Sample]:
-        model = self.model(work.cell.model)
+        model = self.model(work.cell.model, work.model)
         task, lengths = self.task(work.cell.task, model)
         for batch in batches(task, lengths, self._size(work.cell.model), set(work.items)):
             yield from answer(model, task, work.cell, batch)
 
-    def model(self, spec: ModelSpec) -> Denoiser:
-        """The last model asked for stays; another one takes its place."""
+    def model(self, spec: ModelSpec, record: Mapping[str, Any] | None = None) -> Denoiser:
+        """The last model asked for stays; another one takes its place. With a record, only the checkpoint it is of."""
         if spec not in self._held:
             self._held.clear()
-            self._held[spec] = warm_up(spec.load())
+            self._held[spec], self._known = warm_up(spec.load(record)), record
+        elif record is not None and record != self._known:
+            spec.check(self._held[spec], record)
+            self._known = record
         return self._held[spec]
 
     def keep(self, spec: ModelSpec, model: Denoiser) -> None:
@@ -163,7 +170,7 @@ def sample_of(item: Any, made: Generation, seconds: float, verdict: Mapping[str,
     extra = {name: value for name, value in verdict.items() if name not in ("correct", "reason")}
     return Sample(
         id=item.id,
-        prompt_digest=content_digest(item.prompt, length=16),
+        prompt_digest=prompt_digest(item.prompt),
         text=made.text,
         ids_digest=content_digest(" ".join(map(str, made.ids)), length=16),
         forwards=made.forwards,

@@ -18,6 +18,7 @@ from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.feedback import FeedbackRule
 from softdlm.models.load import Checkpoint
 from softdlm.records.canonical import digest
+from softdlm.records.journal import prompt_digest
 from softdlm.registry import leaves_out
 
 
@@ -116,6 +117,8 @@ class Planned:
     items: tuple[str, ...]
     readings: tuple[str, ...] = ()
     """The names of the readings that make the cell what it is."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each item's prompt."""
 
 
 @dataclass(frozen=True)
@@ -205,13 +208,14 @@ def _cells(grid: Grid, model: ModelSpec, finder: Finder, spec: TaskSpec) -> Iter
     loaded, read = recipe.model(model), recipe.task(spec)
     task, written, lengths = finder.task(model, read)
     sources, items = (task_source(task), checkpoint.own), tuple(item.id for item in task.items)
+    prompts = {item.id: prompt_digest(item.prompt) for item in task.items}
     for asked, decoding in grid.settled(partial(recipe.settled, task=spec.name, sources=sources)):
         assert decoding.max_new_tokens is not None
         check_prompts(read, lengths, checkpoint, decoding.max_new_tokens)
         applied = recipe.applied(model, spec, asked, sources)
         cell = Cell(loaded, read, decoding, words(applied))
         whole = protocol(cell, {**record, "attention": loaded.attention}, written)
-        yield Planned(digest(whole), cell, whole, items, tuple(applied))
+        yield Planned(digest(whole), cell, whole, items, tuple(applied), prompts)
 
 
 def task_source(task: EvalTask) -> dict[str, Any]:

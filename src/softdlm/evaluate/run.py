@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 
-from softdlm.errors import ResultsError
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
-from softdlm.records.files import writing
-from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, read_samples
+from softdlm.records.files import ready_folder
+from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, fits, read_samples
 from softdlm.registry import title
 from softdlm.report.progress import clock, progress_line
 from softdlm.version import __version__
@@ -78,23 +77,25 @@ class Run:
         self.left = {key: 0 if self.is_finished(key) else len(each.items) for key, each in self.cells.items()}
 
     def is_finished(self, key: str) -> bool:
-        """Whether there is a summary, and every item it was made of is still there."""
-        folder = self.out / key
-        return (folder / SUMMARY).exists() and set(self.cells[key].items) == set(read_samples(folder / SAMPLES)[0])
+        """Whether there is a summary, and every item it was made of is still there, and nothing else."""
+        folder, prompts = self.out / key, prompts_of(self.cells[key])
+        if not (folder / SUMMARY).exists():
+            return False
+        samples = read_samples(folder / SAMPLES)[0]
+        return set(prompts) == set(samples) and all(fits(each, prompts) for each in samples.values())
 
     def works(self) -> Iterator[Work]:
         """What is missing, cell by cell; a cell is opened when an executor asks for it, and not before."""
         for key, planned in self.cells.items():
             if self.is_finished(key):
                 continue
-            journal = self.journals[key] = Journal(self.out / key, planned.protocol, planned.cell.labels)
-            if foreign := sorted(journal.samples.keys() - set(planned.items)):
-                raise ResultsError(f"{journal.path} answers {foreign[0]}, which is no item of its task: move it away")
+            journal = Journal(self.out / key, planned.protocol, planned.cell.labels, prompts_of(planned))
+            self.journals[key] = journal
             missing = tuple(item for item in planned.items if item not in journal.samples)
             self.left[key] = len(missing)
             if missing:
                 journal.begin(session(self.executor, planned.cell))
-                yield Work(key, planned.cell, missing)
+                yield Work(key, planned.cell, missing, planned.protocol["model"])
             else:
                 self.finish(key)
 
@@ -132,6 +133,11 @@ class Run:
         )
 
 
+def prompts_of(planned: Planned) -> dict[str, str | None]:
+    """The items of a cell, each with the digest of its prompt where the plan has one."""
+    return {item: planned.prompts.get(item) for item in planned.items}
+
+
 @dataclass
 class Pace:
     """Items and expected passes since the run began; a time left is a guess from them."""
@@ -163,8 +169,7 @@ def run(plan: Plan, out: Path, executor: Executor, report: Report = lambda progr
     A disk that refuses and a cell that another process holds end the run at once; a failing model or item costs its
     cell only. Whatever ends it, every sample that was reported is on disk, and the same call resumes from there.
     """
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+    ready_folder(out)
     running = Run(plan, out, executor, report)
     try:
         for key, result in executor.run(running.works()):

@@ -44,6 +44,8 @@ class Result:
                 "evaluate again into another folder"
             )
         samples, _ = read_samples(folder / SAMPLES)
+        if len(samples) > (count := manifest["protocol"]["task"]["count"]):
+            raise ResultsError(f"{folder / SAMPLES} answers {len(samples)} items, its task has {count}: evaluate again")
         finished = (folder / SUMMARY).exists()
         return Result(folder, manifest["labels"], manifest["protocol"], samples, finished)
 

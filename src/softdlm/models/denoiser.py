@@ -41,6 +41,8 @@ class Denoiser:
     """The first position that can be predicted. Dream predicts position j from the state at j - 1, so there it is 1."""
     own = OwnSettings()
     """The checkpoint's own settings: they fill what a Decoding leaves out."""
+    stamp: tuple[Any, ...] = ()
+    """What the system said of the checkpoint's files when they were read; whether they changed since is seen by it."""
 
     def __init__(
         self,

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from softdlm.models.attention import bidirectional
 from softdlm.models.chat_templates import chat_template
+from softdlm.models.config import COMMON, SIZES, THETA, Flag, check_fields, check_heads, require, setting, settings
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import SIZES, Family, Weight, require, setting, settings
+from softdlm.models.family import Family, Weight
 
 USABLE_CONTEXT = 2048
 """Longest prompt and answer together, from the model's README; config.json repeats its parent's 131072."""
@@ -35,6 +36,12 @@ class Dream(NetworkDenoiser):
 
     def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
         return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+
+
+def check(config: Mapping[str, Any]) -> None:
+    check_fields(config, {**COMMON, "rope_theta": THETA, "tie_word_embeddings": Flag()})
+    heads = (setting(config, key) for key in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
+    check_heads(*heads)
 
 
 def network(config: Mapping[str, Any]) -> Any:
@@ -62,6 +69,7 @@ def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
 FAMILY = Family(
     name="Dream",
     models={"Dream-org/Dream-v0-Instruct-7B": 7_615_616_512},
+    check=check,
     network=network,
     weights=weights,
     denoiser=Dream,

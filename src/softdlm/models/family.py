@@ -6,16 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from softdlm.errors import CheckpointError
 from softdlm.models.denoiser import NetworkDenoiser
 
 Index = tuple[int | slice, ...]
-
-SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "rms_norm_eps"),
-    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-)
-"""Keys with the same name in Dream's and LLaDA-2's config.json and in transformers' configurations."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,8 @@ class Family:
     name: str
     models: Mapping[str, int]
     """Known Hugging Face ids of this family, each with its number of parameters."""
+    check: Callable[[Mapping[str, Any]], None]
+    """Refuses a config.json whose values cannot be those of a network; nothing else reads one that was not checked."""
     network: Callable[[Mapping[str, Any]], Any]
     """config.json -> an uninitialised stock network (built on the meta device)."""
     weights: Callable[[Mapping[str, Any]], Iterator[Weight]]
@@ -61,23 +56,3 @@ class Family:
     tokenizer_class: str = "AutoTokenizer"
     float32: tuple[str, ...] = ()
     """Name endings of parameters that stay at least float32 in every dtype."""
-
-
-def require(config: Mapping[str, Any], **expected: Any) -> None:
-    """Refuse a checkpoint with a setting that the stock network would silently ignore."""
-    for key, wanted in expected.items():
-        if key in config and config[key] not in (wanted, None):
-            raise CheckpointError(f"config.json says {key} = {config[key]!r}; only {wanted!r} is supported")
-
-
-def settings(config: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Settings whose key and meaning are the same in the checkpoint's and in the stock configuration."""
-    return {key: setting(config, key) for key in keys}
-
-
-def setting(config: Mapping[str, Any], *keys: str) -> Any:
-    """The value of the first of these keys that config.json holds."""
-    for key in keys:
-        if config.get(key) is not None:
-            return config[key]
-    raise CheckpointError(f"config.json lacks {' and '.join(map(repr, keys))}")

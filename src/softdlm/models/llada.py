@@ -7,8 +7,24 @@ from typing import Any
 
 from softdlm.models.attention import bidirectional
 from softdlm.models.chat_templates import chat_template
+from softdlm.models.config import (
+    EPSILON,
+    HEADS,
+    LAYERS,
+    POSITIONS,
+    THETA,
+    VOCABULARY,
+    WIDTH,
+    Field,
+    Flag,
+    Whole,
+    check_fields,
+    check_heads,
+    require,
+    setting,
+)
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import Family, Weight, require, setting
+from softdlm.models.family import Family, Weight
 
 CHAT_TEMPLATE = chat_template("llada")
 
@@ -33,19 +49,41 @@ _BLOCK = {
 }
 
 
+FIELDS: dict[str, Field] = {
+    "d_model": WIDTH,
+    "n_layers": LAYERS,
+    "n_heads": HEADS,
+    "n_kv_heads": HEADS,
+    "mlp_hidden_size": WIDTH,
+    "mlp_ratio": Whole(1, 1000),
+    "vocab_size": VOCABULARY,
+    "embedding_size": VOCABULARY,
+    "max_sequence_length": POSITIONS,
+    "rms_norm_eps": EPSILON,
+    "rope_theta": THETA,
+    "weight_tying": Flag(),
+    "multi_query_attention": Flag(),
+}
+
+
+def check(config: Mapping[str, Any]) -> None:
+    check_fields(config, FIELDS)
+    check_heads(setting(config, "d_model"), setting(config, "n_heads"), _key_heads(config))
+
+
 def network(config: Mapping[str, Any]) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     require(config, **KIND, **dict.fromkeys(OFF, False))
-    heads, width = setting(config, "n_heads"), setting(config, "d_model")
+    width = setting(config, "d_model")
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=setting(config, "embedding_size", "vocab_size"),
             hidden_size=width,
             intermediate_size=config.get("mlp_hidden_size") or setting(config, "mlp_ratio") * width,
             num_hidden_layers=setting(config, "n_layers"),
-            num_attention_heads=heads,
-            num_key_value_heads=config.get("n_kv_heads") or (1 if config.get("multi_query_attention") else heads),
+            num_attention_heads=setting(config, "n_heads"),
+            num_key_value_heads=_key_heads(config),
             max_position_embeddings=setting(config, "max_sequence_length"),
             rms_norm_eps=setting(config, "rms_norm_eps"),
             rope_parameters={"rope_type": "default", "rope_theta": setting(config, "rope_theta")},
@@ -55,6 +93,10 @@ def network(config: Mapping[str, Any]) -> Any:
             **bidirectional(),
         )
     )
+
+
+def _key_heads(config: Mapping[str, Any]) -> int:
+    return config.get("n_kv_heads") or (1 if config.get("multi_query_attention") else setting(config, "n_heads"))
 
 
 def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
@@ -72,6 +114,7 @@ def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
 FAMILY = Family(
     name="llada",
     models={"GSAI-ML/LLaDA-8B-Instruct": 8_015_581_184, "GSAI-ML/LLaDA-1.5": 8_015_581_184},
+    check=check,
     network=network,
     weights=weights,
     denoiser=NetworkDenoiser,

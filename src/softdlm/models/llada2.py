@@ -8,10 +8,28 @@ from typing import Any
 import torch
 
 from softdlm import kernels
+from softdlm.errors import CheckpointError
 from softdlm.models.attention import bidirectional
 from softdlm.models.chat_templates import chat_template
+from softdlm.models.config import (
+    COMMON,
+    EXPERTS,
+    LAYERS,
+    SIZES,
+    THETA,
+    WIDTH,
+    Field,
+    Flag,
+    Real,
+    Whole,
+    check_fields,
+    check_heads,
+    require,
+    setting,
+    settings,
+)
 from softdlm.models.denoiser import NetworkDenoiser
-from softdlm.models.family import SIZES, Family, ParameterSlice, Weight, require, setting, settings
+from softdlm.models.family import Family, ParameterSlice, Weight
 
 TRAINED_BLOCK = 32
 
@@ -51,6 +69,44 @@ class LLaDA2(NetworkDenoiser):
         if self.attention == "full":
             return None
         return TRAINED_BLOCK if self.attention == "block-causal" and block_length is None else block_length
+
+
+FIELDS: dict[str, Field] = {
+    **COMMON,
+    "rope_theta": THETA,
+    "partial_rotary_factor": Real(1.0),
+    "head_dim": WIDTH,
+    "moe_intermediate_size": WIDTH,
+    "num_experts": EXPERTS,
+    "num_shared_experts": EXPERTS,
+    "num_experts_per_tok": EXPERTS,
+    "n_group": EXPERTS,
+    "topk_group": EXPERTS,
+    "first_k_dense_replace": Whole(0, LAYERS.most),
+    "routed_scaling_factor": Real(1e6),
+    "norm_topk_prob": Flag(),
+    "tie_word_embeddings": Flag(),
+}
+
+
+def check(config: Mapping[str, Any]) -> None:
+    check_fields(config, FIELDS)
+    width = setting(config, "head_dim")
+    heads = (setting(config, key) for key in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
+    check_heads(*heads, head_width=width)
+    turned = width * setting(config, "partial_rotary_factor")
+    if turned < 2 or turned % 2:
+        raise CheckpointError(
+            f"config.json turns {turned:g} of the {width} values of a head; it must be an even number"
+        )
+    experts, groups, kept, taken = (
+        setting(config, key) for key in ("num_experts", "n_group", "topk_group", "num_experts_per_tok")
+    )
+    if experts % groups or experts < 2 * groups or kept > groups or taken > kept * experts // groups:
+        raise CheckpointError(
+            f"config.json takes {taken} of {experts} experts from {kept} of {groups} groups: groups must be equal, "
+            "of two experts or more, and hold as many as are taken"
+        )
 
 
 def network(config: Mapping[str, Any]) -> Any:
@@ -121,6 +177,7 @@ def _experts(prefix: str, config: Mapping[str, Any]) -> Iterator[Weight]:
 FAMILY = Family(
     name="llada2_moe",
     models={"inclusionAI/LLaDA2.0-mini": 16_255_643_392},
+    check=check,
     network=network,
     weights=weights,
     denoiser=LLaDA2,

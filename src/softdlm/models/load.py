@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +13,16 @@ from typing import Any
 import torch
 
 from softdlm import parsing
-from softdlm.errors import CheckpointError, UsageError
+from softdlm.errors import CapacityError, CheckpointError, UsageError
+from softdlm.models.config import TOKEN_ID, check_fields, setting
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
+from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
-from softdlm.models.weights import build
+from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
+from softdlm.records.canonical import content_digest
 
 FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"}
 """model_type -> module of the family in this package, imported when needed."""
@@ -37,26 +41,42 @@ def load(
     mask_id: int | None = None,
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
+    digest: str | None = None,
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
     dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
     device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
-    EOS first, then any end-of-turn ids.
+    EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
+    the bytes that were loaded.
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
     number = find_dtype(dtype, place)
     found = find_checkpoint(model, revision=revision, mask_id=mask_id, eos_ids=eos_ids, max_length=max_length)
-    network: Any = build(found.family, found.config, found.folder, number, place)
+    network = _network(found, number, place, digest)
     vocabulary = network.get_input_embeddings().num_embeddings
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
         if not 0 <= value < vocabulary:
             raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
-    denoiser.own = found.own
+    denoiser.own, denoiser.stamp = found.own, found.stamp
     return denoiser
+
+
+def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | None) -> Any:
+    try:
+        with Weights(CheckpointFolder(found.folder)) as weights:
+            network, digests = weights.load(found.family, found.config, dtype, device, hashing=digest is not None)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
+    if digest is not None and (loaded := joint_digest({**found.digests, **digests})) != digest:
+        raise CheckpointError(
+            f"{found.folder} has changed since its digest was taken: it was {digest[:12]}, what was loaded has "
+            f"{loaded[:12]}; run the same again to take the files that are there now"
+        )
+    return network
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,10 @@ class Checkpoint:
     eos_ids: tuple[int, ...]
     max_length: int
     source: Source
+    digests: Mapping[str, str]
+    """Of each file besides the weights that was read."""
+    stamp: tuple[Any, ...]
+    """What the system said of the files before the first of them was read."""
 
     @property
     def own(self) -> OwnSettings:
@@ -84,7 +108,7 @@ class Checkpoint:
 
     @property
     def from_hub(self) -> bool:
-        return self.source.name != "builtin" and not Path(self.source.name).expanduser().is_dir()
+        return self.source.name != "builtin" and not _expanded(self.source.name).is_dir()
 
 
 def find_checkpoint(
@@ -97,14 +121,29 @@ def find_checkpoint(
 ) -> Checkpoint:
     """The part of `load` that comes before the weights are read; takes the same arguments."""
     folder, commit = resolve(model, revision)
-    config = read_config(folder)
+    files = CheckpointFolder(folder)
+    seen, read = stamp(files), read_meaning(files)
+    config = files.parse_object(CONFIG, read[CONFIG])
     family = find_family(config, folder)
-    tokenizer = load_tokenizer(folder, family)
-    mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
-    ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+    tokenizer = load_tokenizer(folder, read, family)
+    with _about(folder):
+        family.check(config)
+        mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
+        ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+        length = max_length or family.max_length(config)
     check_special_ids(tokenizer, family, mask, ends)
-    length = max_length or family.max_length(config)
-    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, Source(str(model), family.name, commit))
+    source = Source(str(model), family.name, commit)
+    digests = {name: content_digest(data) for name, data in read.items()}
+    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, source, digests, seen)
+
+
+@contextmanager
+def _about(folder: Path) -> Iterator[None]:
+    """Within, an error says of which folder it speaks."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
 
 
 def find_device(device: str | torch.device | None, *, here: bool = True) -> torch.device:
@@ -113,9 +152,22 @@ def find_device(device: str | torch.device | None, *, here: bool = True) -> torc
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
         raise UsageError(f"unknown device {device!r}: use cpu, cuda, cuda:1, mps ...") from error
-    if here and place.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees no GPU: use cpu")
+    if here and place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        seen = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"
+        raise UsageError(f"device {device!r} was asked for, but torch {torch.__version__} sees {seen}: use cpu")
+    if here and place.type != "cuda":
+        _try_device(place)
     return place
+
+
+def _try_device(place: torch.device) -> None:
+    try:
+        if place.type == "meta":
+            raise RuntimeError("it holds no values")
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"device {str(place)!r} cannot be used here ({reason}): use cpu or cuda") from error
 
 
 def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str | None]:
@@ -125,7 +177,7 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
         raise UsageError(f"model must be 'builtin', a folder or a Hugging Face id (a str or Path), not {given}")
     if model == "builtin":
         return BUILTIN, None
-    folder = Path(model).expanduser()
+    folder = _expanded(model)
     if folder.is_dir():
         return folder, revision
     name = str(model)
@@ -143,24 +195,22 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
     return snapshot, snapshot.name
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    if not file.exists():
-        raise CheckpointError(f"{folder} holds no config.json")
-    try:
-        return json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{file} is not JSON: {error}") from error
-
-
 def families() -> Iterator[tuple[str, Family]]:
     for kind in FAMILIES:
         yield kind, _family(kind)
 
 
+def _expanded(model: str | Path) -> Path:
+    """With the home folder in place of ~; where nobody has it, there is no such folder."""
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:
+        return Path(model)
+
+
 def find_family(config: Mapping[str, Any], folder: Path) -> Family:
     kind = config.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder}: unknown model_type {kind!r}; known are {', '.join(FAMILIES)}")
     return _family(kind)
 
@@ -179,7 +229,7 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
         native = device.type == "cuda" or (dtype == NATIVE and device.type == "cpu" and cpu_has_bfloat16())
         return torch.bfloat16 if native else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+    if not isinstance(value, torch.dtype) or value not in FLOATS.values():
         raise UsageError(f"dtype must be native or a floating-point type such as bfloat16 or float32, not {dtype!r}")
     return value
 
@@ -190,16 +240,18 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
+    check_fields(config, {"mask_token_id": TOKEN_ID})
     stated = [config.get("mask_token_id"), token_id(tokenizer, family.mask_token), family.mask_id]
     return next(value for value in stated if value is not None)
 
 
 def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:
     """EOS, then the end-of-turn token if it is inside this checkpoint's vocabulary."""
+    check_fields(config, {"eos_token_id": TOKEN_ID, "pad_token_id": TOKEN_ID})
     stated = [config.get("eos_token_id"), config.get("pad_token_id"), family.eos_id]
     eos = next(value for value in stated if value is not None)
     yield eos
     name, published = family.end_of_turn
     turn = token_id(tokenizer, name) if tokenizer is not None else published
-    if turn is not None and turn < config.get("embedding_size", config["vocab_size"]) and turn != eos:
+    if turn is not None and turn < setting(config, "embedding_size", "vocab_size") and turn != eos:
         yield turn

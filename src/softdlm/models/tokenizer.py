@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from softdlm.errors import TokenizerError
@@ -12,10 +14,30 @@ from softdlm.models.family import Family
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
 
 
-def load_tokenizer(folder: Path, family: Family) -> Any:
-    """The folder's tokenizer with a chat template; None if the folder has no tokenizer (prompts are then ids)."""
-    if not any((folder / name).exists() for name in FILES):
+def load_tokenizer(folder: Path, files: Mapping[str, bytes], family: Family) -> Any:
+    """The tokenizer of these files with a chat template; None if none of them is one (prompts are then ids).
+
+    transformers is given a folder with copies: what it reads are the bytes that were checked and digested.
+    """
+    if not any(name in files for name in FILES):
         return None
+    with TemporaryDirectory(prefix="softdlm-") as copy:
+        for name, data in files.items():
+            Path(copy, name).write_bytes(data)
+        try:
+            tokenizer = _read(copy, family)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise  # all else is its verdict on the files: its Rust part raises what is no Exception
+            reason = " ".join(str(error).split()).replace(copy, str(folder))[:300]
+            raise TokenizerError(f"the tokenizer in {folder} cannot be loaded: {reason}") from error
+    tokenizer.name_or_path = str(folder)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = family.chat_template
+    return tokenizer
+
+
+def _read(copy: str, family: Family) -> Any:
     import transformers
 
     loader = getattr(transformers, family.tokenizer_class)
@@ -26,15 +48,9 @@ def load_tokenizer(folder: Path, family: Family) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            tokenizer = loader.from_pretrained(folder, **extra)
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise TokenizerError(f"the tokenizer in {folder} cannot be loaded: {reason}") from error
+            return loader.from_pretrained(copy, **extra)
     finally:
         transformers.logging.set_verbosity(verbosity)
-    if tokenizer.chat_template is None:
-        tokenizer.chat_template = family.chat_template
-    return tokenizer
 
 
 def token_id(tokenizer: Any, token: str) -> int | None:

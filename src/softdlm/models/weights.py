@@ -2,35 +2,90 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
-from softdlm.errors import CheckpointError
+from softdlm.errors import CheckpointError, SoftDLMError
 from softdlm.models.family import Family, Weight
+from softdlm.models.folder import CONFIG, CheckpointFolder
+from softdlm.models.tensor_file import TensorFile
 from softdlm.records.canonical import content_digest
 
 INDEX = "model.safetensors.index.json"
-_MEANING = ("config.json", "*token*", "vocab*", "merges.txt", "*.jinja")
-"""Files besides the weights that affect a model's answers."""
+MEANING = ("*token*", "vocab*", "merges.txt", "*.jinja")
+"""Files besides the weights and config.json that affect a model's answers."""
+SPARE_NAMES = 1000
+"""A config.json that needs twice the tensors that there are, and so many more, is refused before they are listed."""
+SHOWN = 12
+"""Tensors that a message names; of the others it gives the number."""
 
 
-def build(
-    family: Family, config: Mapping[str, Any], folder: Path, dtype: torch.dtype, device: torch.device
-) -> nn.Module:
-    """The family's network with the folder's weights. Peak memory is the weights plus one tensor."""
-    shards, network = checkpoint_files(folder), skeleton(family, config)
-    expected, blank = {weight.name: weight for weight in family.weights(config)}, network.state_dict()
-    check(shards, {name: _shape(weight, blank) for name, weight in expected.items()})
-    loaded = room(family, config, network, dtype, device)
-    for shard in shards:
-        _stream(shard, expected, loaded)
-    return assemble(network, loaded, device)
+class Weights(AbstractContextManager["Weights"]):
+    """The weight files of a checkpoint, held open from the check of their headers to the last tensor."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        self.folder = folder
+        with ExitStack() as stack:
+            self.files = [stack.enter_context(TensorFile(folder, name)) for name in weight_files(folder)]
+            self._open = stack.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def digests(self) -> dict[str, str]:
+        """Of each file, read for this purpose."""
+        return {file.name: file.digest() for file in self.files}
+
+    def check(self, family: Family, config: Mapping[str, Any]) -> nn.Module:
+        """The network that the configuration describes, without weights, after every tensor was found to fit it."""
+        found = _headers(self.files)
+        expected = list(islice(family.weights(config), 2 * len(found) + SPARE_NAMES))
+        if len(expected) > len(found) + SPARE_NAMES:
+            missing = [weight.name for weight in expected if weight.name not in found]
+            raise self._misfit([f"missing {name}" for name in missing], "or more")
+        network = self._skeleton(family, config)
+        blank = network.state_dict()
+        shapes = {weight.name: _shape(weight, blank) for weight in expected}
+        if complaints := [*_complaints(found, shapes)]:
+            raise self._misfit(complaints)
+        return network
+
+    def load(
+        self, family: Family, config: Mapping[str, Any], dtype: torch.dtype, device: torch.device, *, hashing: bool
+    ) -> tuple[nn.Module, dict[str, str]]:
+        """The network with its weights, and with `hashing` a digest of each file, of the bytes that were loaded.
+
+        Peak memory is the weights plus one tensor.
+        """
+        network = self.check(family, config)
+        expected = {weight.name: weight for weight in family.weights(config)}
+        loaded, digests = room(family, config, network, dtype, device), {}
+        for file in self.files:
+            total = sha256() if hashing else None
+            _stream(file, expected, loaded, total)
+            digests |= {} if total is None else {file.name: total.hexdigest()}
+        return assemble(network, loaded, device), digests
+
+    def _skeleton(self, family: Family, config: Mapping[str, Any]) -> nn.Module:
+        try:
+            return skeleton(family, config)
+        except SoftDLMError as error:
+            raise CheckpointError(f"{self.folder.path}: {error}") from error
+        except Exception as error:  # the stock classes check more than we do, each in its own way
+            raise CheckpointError(f"{self.folder.path}: no network fits its config.json: {error}") from error
+
+    def _misfit(self, complaints: Sequence[str], more: str = "more") -> CheckpointError:
+        shown = list(complaints[:SHOWN])
+        shown += [f"{len(complaints) - SHOWN:,} {more}"] if len(complaints) > SHOWN else []
+        return CheckpointError(f"{self.folder.path} does not fit its config.json: " + "; ".join(shown))
 
 
 def skeleton(family: Family, config: Mapping[str, Any]) -> nn.Module:
@@ -60,51 +115,86 @@ def assemble(network: Any, weights: Mapping[str, Tensor], device: torch.device) 
     return network
 
 
-def checkpoint_files(folder: Path) -> list[Path]:
+def weight_files(folder: CheckpointFolder) -> list[str]:
     """The single weight file, or the shards listed in the index."""
-    index, single = folder / INDEX, folder / "model.safetensors"
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        absent = [name for name in names if not (folder / name).exists()]
-        if absent:
-            raise CheckpointError(f"{folder}: {INDEX} lists shards that are missing: {', '.join(absent)}")
-        return [folder / name for name in names]
-    if single.exists():
-        return [single]
-    raise CheckpointError(f"{folder} has neither {INDEX} nor model.safetensors: only safetensors can be loaded")
+    if INDEX not in folder:
+        if "model.safetensors" in folder:
+            return ["model.safetensors"]
+        raise CheckpointError(
+            f"{folder.path} has neither {INDEX} nor model.safetensors: only safetensors can be loaded"
+        )
+    listed = folder.parse_object(INDEX, folder.read(INDEX)).get("weight_map")
+    if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
+        raise CheckpointError(f"{folder.path / INDEX} has no weight_map from tensors to files: get the file again")
+    names = sorted(set(listed.values()))
+    if absent := [name for name in names if name not in folder]:
+        raise CheckpointError(f"{folder.path}: {INDEX} lists shards that are missing: {', '.join(absent)}")
+    return names
 
 
 def digest(folder: Path) -> str:
     """One number for a folder's weights, configuration and tokenizer: other files and its place do not matter."""
-    files = {*checkpoint_files(folder), *(file for pattern in _MEANING for file in folder.glob(pattern))}
-    found = sorted(file for file in files if file.is_file())
-    return content_digest(*(f"{file.name}:{content_digest(file)}\n" for file in found))
+    files = CheckpointFolder(folder)
+    others = {name: content_digest(data) for name, data in read_meaning(files).items()}
+    with Weights(files) as weights:
+        return joint_digest(weights.digests() | others)
 
 
-def check(shards: list[Path], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Report every missing, unexpected and wrongly shaped tensor before any weight is read."""
+def joint_digest(digests: Mapping[str, str]) -> str:
+    """One number for all files of a checkpoint, from the digest of each."""
+    return content_digest(*(f"{Path(name).name}:{digests[name]}\n" for name in sorted(digests)))
+
+
+def read_meaning(folder: CheckpointFolder) -> dict[str, bytes]:
+    """The files besides the weights that affect a model's answers."""
+    return {name: folder.read(name) for name in (CONFIG, *folder.names(*MEANING))}
+
+
+def stamp(folder: CheckpointFolder) -> tuple[tuple[str, int, int, int, int, int], ...]:
+    """What the system says of each file that the digest covers: it changes when a file is written or replaced."""
+    names = sorted({CONFIG, *weight_files(folder), *folder.names(*MEANING)})
+    try:
+        states = {name: os.stat(folder.path / name) for name in names}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder.path} cannot be read: {error}") from error
+    return tuple(
+        (name, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        for name, state in states.items()
+    )
+
+
+def _headers(files: Sequence[TensorFile]) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor."""
     found: dict[str, tuple[int, ...]] = {}
-    for shard in shards:
-        with safe_open(shard, framework="pt") as file:
-            found |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    complaints = [f"missing {name} {shape}" for name, shape in shapes.items() if name not in found]
-    complaints += [f"unexpected {name} {shape}" for name, shape in found.items() if name not in shapes]
-    complaints += [
-        f"misshapen {name}: {found[name]} where the configuration needs {shape}"
-        for name, shape in shapes.items()
-        if name in found and found[name] != shape
-    ]
-    if complaints:
-        raise CheckpointError(f"{shards[0].parent} does not fit its config.json: " + "; ".join(complaints))
+    for file in files:
+        if doubled := found.keys() & file.stored.keys():
+            raise file.damaged(f"{min(doubled)} lies in another file as well")
+        found |= {name: each.shape for name, each in file.stored.items()}
+    return found
 
 
-def _stream(shard: Path, expected: Mapping[str, Weight], loaded: Mapping[str, Tensor]) -> None:
-    with safe_open(shard, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118
-            homes = [loaded[part.parameter][part.index] for part in expected[name].parts]
-            pieces = file.get_tensor(name).split([len(home) for home in homes])
-            for home, piece in zip(homes, pieces, strict=True):
-                home.copy_(piece)
+def _complaints(found: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    """Every missing, unexpected and wrongly shaped tensor."""
+    yield from (f"missing {name} {shape}" for name, shape in shapes.items() if name not in found)
+    yield from (f"unexpected {name} {shape}" for name, shape in found.items() if name not in shapes)
+    for name, shape in shapes.items():
+        if name in found and found[name] != shape:
+            yield f"misshapen {name}: {found[name]} where the configuration needs {shape}"
+
+
+def _stream(file: TensorFile, expected: Mapping[str, Weight], loaded: Mapping[str, Tensor], total: Any) -> None:
+    """Copy a file's tensors to their places; a type in which one of their values overflows is refused."""
+    for name, tensor in file.tensors(total):
+        homes = [loaded[part.parameter][part.index] for part in expected[name].parts]
+        for home, piece in zip(homes, tensor.split([len(home) for home in homes]), strict=True):
+            home.copy_(piece)
+            if not _holds(home.dtype, piece.dtype) and not home.sum().isfinite() and not home.isfinite().all():
+                raise CheckpointError(f"{file.place}: {name} holds values too large for {home.dtype}: take another")
+
+
+def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
+    """Whether every value of the other type is one of this type."""
+    return torch.promote_types(dtype, other) == dtype
 
 
 def _shape(weight: Weight, blank: Mapping[str, Tensor]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from softdlm.errors import ResultsError
+
+SPARE = 16 << 20
+"""Bytes that must be free before work begins whose results are to be written."""
 
 
 @contextmanager
@@ -28,12 +32,8 @@ def writing(place: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file in the same folder, to be filled; it takes the place of `path` when the block ends without an error.
-
-    `path` may be absent or a regular file. Links, devices and folders are refused and stay as they are.
-    """
-    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-        raise ResultsError(f"cannot write {path}: it exists and is not a regular file; choose another name")
+    """A new file in the same folder, to be filled; it takes the place of `path` if the block ends without an error."""
+    check_replaceable(path)
     part = path.with_name(f".softdlm-{secrets.token_hex(4)}{path.suffix}")
     with writing(path):
         try:
@@ -45,6 +45,29 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
             raise
         _sync(path.parent)
+
+
+def ready_folder(path: Path) -> None:
+    """Make a folder for results, and refuse one that could not be written when the work is done."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".softdlm-{secrets.token_hex(4)}"
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        probe.unlink()
+        if os.statvfs(path).f_bavail * os.statvfs(path).f_frsize < SPARE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def ready_file(path: Path) -> None:
+    """Refuse a file that could not be written when the work is done, such as a folder."""
+    check_replaceable(path)
+    ready_folder(path.parent)
+
+
+def check_replaceable(path: Path) -> None:
+    """A path may be absent or a regular file. Links, devices and folders are refused and stay as they are."""
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ResultsError(f"cannot write {path}: it exists and is not a regular file; choose another name")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -76,7 +99,7 @@ def read_json(path: Path) -> Any:
 
 def parse_json(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(data.decode("utf-8-sig"))  # of bytes alone json would guess the encoding
     except RecursionError as error:
         raise ValueError("JSON that is nested too deep") from error
 

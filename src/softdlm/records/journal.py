@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from softdlm.errors import ResultsError
+from softdlm.records.canonical import content_digest
 from softdlm.records.files import read_json, write_json, writing
 from softdlm.records.lines import Lines, read_lines
 from softdlm.records.rebuild import rebuild
@@ -42,8 +43,15 @@ class Sample:
 class Journal(Lines[Sample]):
     """The folder of a cell, held open for writing."""
 
-    def __init__(self, folder: Path, protocol: Mapping[str, Any], labels: Mapping[str, str]) -> None:
-        self.folder, self.protocol, self.labels = folder, dict(protocol), dict(labels)
+    def __init__(
+        self,
+        folder: Path,
+        protocol: Mapping[str, Any],
+        labels: Mapping[str, str],
+        prompts: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """`prompts`: the items of the task, each with the digest of its prompt where it is known."""
+        self.folder, self.protocol, self.labels, self.prompts = folder, dict(protocol), dict(labels), prompts
         self.samples: dict[str, Sample] = {}
         self._sessions: list[dict[str, Any]] = []
         with writing(folder):
@@ -69,6 +77,10 @@ class Journal(Lines[Sample]):
     def check(self) -> None:
         """Take the samples and sessions of this protocol; a folder of another one is not touched."""
         self.samples = _by_id(self.path, self.entries)
+        for number, sample in enumerate(self.entries if self.prompts is not None else (), 1):
+            if not fits(sample, self.prompts or {}):
+                what = "to another prompt" if sample.id in (self.prompts or {}) else "which is no item of its task"
+                raise ResultsError(f"{self.path}: line {number} answers {sample.id}, {what}: remove the line")
         if (self.folder / MANIFEST).exists():
             manifest = read_manifest(self.folder)
             if manifest["protocol"] != self.protocol:
@@ -83,6 +95,15 @@ class Journal(Lines[Sample]):
             return f" (process {last['pid']} on {last['host']}, since {last['started']})"
         except (ResultsError, IndexError, KeyError):
             return ""
+
+
+def prompt_digest(prompt: str) -> str:
+    return content_digest(prompt, length=16)
+
+
+def fits(sample: Sample, prompts: Mapping[str, str | None]) -> bool:
+    """Whether a sample answers one of these items, as it is asked."""
+    return sample.id in prompts and prompts[sample.id] in (None, sample.prompt_digest)
 
 
 def read_samples(path: Path) -> tuple[dict[str, Sample], int]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from softdlm.errors import UsageError
-from softdlm.records.files import read_bytes
+from softdlm.records.files import parse_json, read_bytes
 from softdlm.records.rebuild import rebuild
 from softdlm.report.figures import Point, curves, frontiers, shares
 from softdlm.report.table import Table
@@ -96,7 +95,7 @@ class Report:
         """The report in a JSON file, which may be compressed (.gz); figures and page can be made of it again."""
         try:
             data = read_bytes(file)
-            record = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+            record = parse_json(gzip.decompress(data) if file.suffix == ".gz" else data)
             version = record.pop("softdlm_report", None) if isinstance(record, dict) else None
             report = rebuild(Report, record) if version == VERSION else None
         except (OSError, EOFError, ValueError, zlib.error) as error:

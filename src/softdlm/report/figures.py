@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from softdlm.errors import UsageError
-from softdlm.records.files import replacing
+from softdlm.records.files import ready_folder, replacing
 from softdlm.report.words import count
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
@@ -235,6 +235,6 @@ def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: 
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
         if mark:
             figure.suptitle(mark, fontsize=8, color="#B00020", x=0.99, horizontalalignment="right")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        ready_folder(file.parent)
         with replacing(file) as part:
             figure.savefig(part, metadata={"Date": None} if file.suffix in (".svg", ".pdf") else None)

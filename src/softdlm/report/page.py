@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from softdlm.records.files import write_text
+from softdlm.records.files import ready_folder, write_text
 from softdlm.report.document import Drawing, Finding, Report, Section
 from softdlm.report.formats import to_csv, to_html, to_latex, to_markdown
 
@@ -30,7 +30,7 @@ INK = {
 def write(report: Report, out: Path, name: str, *, figures: bool = True) -> Path:
     """Tables in three formats, figures, and the page, which is returned."""
     for folder in ("tables", "figures") if figures else ("tables",):
-        (out / folder).mkdir(parents=True, exist_ok=True)
+        ready_folder(out / folder)
     drawn = {}
     for section in report.sections:
         for table in section.tables:

@@ -17,8 +17,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from softdlm.models.folder import CheckpointFolder
 from softdlm.models.llada import FAMILY
 from softdlm.models.tokenizer import load_tokenizer, token_id
+from softdlm.models.weights import read_meaning
 from softdlm.tasks.task import RESPONSE_TOKENS
 from softdlm.train.examples import ExampleMaker, Examples, Tokens
 
@@ -59,7 +61,7 @@ class Batch:
 
 def read_tokens(folder: Path) -> Tokens:
     """The tokenizer of a folder. Rendering a placeholder prompt gives the chat template's constant ids."""
-    tokenizer = load_tokenizer(folder, FAMILY)
+    tokenizer = load_tokenizer(folder, read_meaning(CheckpointFolder(folder)), FAMILY)
     mask_id = token_id(tokenizer, FAMILY.mask_token)
     assert mask_id is not None
     gap = "\x00"

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -17,7 +17,9 @@ import torch
 
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.models.load import BUILTIN, load
-from softdlm.records.files import write_json, write_text, writing
+from softdlm.records.files import ready_folder, write_json, write_text
+from softdlm.records.lines import Lines, read_lines
+from softdlm.records.rebuild import rebuild
 from softdlm.train.batches import read_tokens, stream_examples, to_device
 from softdlm.train.examples import ExampleMaker, Examples, Tokens
 from softdlm.train.export import CARD, export
@@ -42,6 +44,19 @@ OnMetrics = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
+class Metric:
+    """How a run stands: a line of metrics.jsonl."""
+
+    step: int
+    steps: int
+    loss: float
+    lr: float
+    items_per_second: float
+    seconds: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
 class Run:
     """Where and how a recipe is trained. Apart from `minutes`, nothing here changes what is learnt."""
 
@@ -59,6 +74,8 @@ class Run:
     def __post_init__(self) -> None:
         if self.minutes is not None and not self.minutes > 0:
             raise UsageError(f"minutes must be above 0, not {self.minutes}")
+        if not self.save_seconds >= 0:
+            raise UsageError(f"save_seconds must be at least 0, not {self.save_seconds}")
         if self.workers < 0:
             raise UsageError(f"workers must be 0 (examples are made in this process) or more, not {self.workers}")
         if self.validation_items < 0:
@@ -95,18 +112,23 @@ def train(recipe: Recipe, run: Run, say: Say = print, report: OnMetrics = lambda
 
 def _begin(student: Student, run: Run) -> TrainingProgress:
     """Progress at step 0 in an empty folder, or at the state saved in the folder."""
-    with writing(run.out):
-        run.out.mkdir(parents=True, exist_ok=True)
+    ready_folder(run.out)
     metrics = run.out / METRICS
     if run.resume:
         progress = student.restore(run.out)
-        lines = metrics.read_text().splitlines() if metrics.exists() else []
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= progress.step]
-        write_text(metrics, "".join(f"{line}\n" for line in kept))
+        lines = read_lines(metrics, partial(rebuild, Metric))[0] if metrics.exists() else []
+        _write_metrics(metrics, [asdict(line) for line in lines if line.step <= progress.step])
         return progress
-    if any(run.out.iterdir()):
-        raise UsageError(f"{run.out} is not empty: give another --out, or --resume to go on with what is there")
+    if (run.out / STATE).exists():
+        raise UsageError(f"{run.out} holds an unfinished run: give --resume to go on with it, or another --out")
+    if {file.name for file in run.out.iterdir()} - {METRICS}:
+        raise UsageError(f"{run.out} is not empty: give another --out")
+    _write_metrics(metrics, [])  # of a run that ended before its first state was saved
     return TrainingProgress(0, student.recipe.steps, run.minutes is None, 0.0)
+
+
+def _write_metrics(file: Path, lines: list[dict[str, Any]]) -> None:
+    write_text(file, "".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def _train_steps(
@@ -118,7 +140,7 @@ def _train_steps(
     clock = TrainingClock(recipe, run, progress)
     with (
         closing(stream_examples(maker, progress.step, run.workers, recipe.pool)) as batches,
-        (run.out / METRICS).open("a") as metrics,
+        Lines(run.out / METRICS, partial(rebuild, Metric)) as metrics,
     ):
         while progress.step < progress.steps:
             loss = step_loss(next(batches), progress.step)
@@ -129,8 +151,7 @@ def _train_steps(
             last = progress.step == progress.steps
             if clock.is_due("log", LOG_SECONDS) or last:
                 record = clock.metrics(progress, student.recent_loss(progress.step))
-                metrics.write(json.dumps(record) + "\n")
-                metrics.flush()
+                metrics.write(record)
                 report(record)
             if run.minutes is not None and clock.seconds > GRACE * 60 * run.minutes:
                 say(f"stopped at step {progress.step} of {progress.steps}: {run.minutes:g} minutes are over")
@@ -203,15 +224,17 @@ class TrainingClock:
         step, seconds = self.logged
         pace = (self.seconds - seconds) / max(progress.step - step, 1)
         self.logged = (progress.step, self.seconds)
-        return {
-            "step": progress.step,
-            "steps": progress.steps,
-            "loss": round(loss, 5),
-            "lr": self.recipe.lr * self.recipe.share(progress.step - 1, progress.steps),
-            "items_per_second": round(self.recipe.batch / pace, 1),
-            "seconds": round(self.seconds, 2),
-            "seconds_left": round(pace * (progress.steps - progress.step), 1),
-        }
+        return asdict(
+            Metric(
+                step=progress.step,
+                steps=progress.steps,
+                loss=round(loss, 5),
+                lr=self.recipe.lr * self.recipe.share(progress.step - 1, progress.steps),
+                items_per_second=round(self.recipe.batch / pace, 1),
+                seconds=round(self.seconds, 2),
+                seconds_left=round(pace * (progress.steps - progress.step), 1),
+            )
+        )
 
 
 def device_name(device: torch.device) -> str:

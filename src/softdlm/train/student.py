@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from softdlm.errors import UsageError
+from softdlm.errors import ResultsError, SoftDLMError, UsageError
 from softdlm.models import llada
 from softdlm.records.files import replacing
 from softdlm.train.muon import Muon
@@ -88,6 +88,14 @@ class Student:
         file = folder / STATE
         if not file.exists():
             raise UsageError(f"nothing to resume: {file} does not exist; leave out --resume to start")
+        try:
+            return self._restore(file)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, SoftDLMError):
+                raise
+            raise ResultsError(f"{file} cannot be read: {error}; remove it, and leave out --resume to start") from error
+
+    def _restore(self, file: Path) -> TrainingProgress:
         with safe_open(file, framework="pt") as stored:
             about = stored.metadata()
             if json.loads(about["recipe"]) != self.recipe.record():

@@ -1,0 +1,147 @@
+"""A safetensors file, read by ourselves: the header is checked before anything is allocated, and the digest is of the
+bytes that were loaded.
+
+Tensors are read, not mapped into memory: a file that is cut while it is read is an error and does not end the process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softdlm.errors import CheckpointError
+from softdlm.models.folder import CheckpointFolder, about_pointer
+from softdlm.records.files import parse_json
+
+HEADER_LIMIT = 100_000_000
+"""Bytes of a header, by the format's own rule."""
+BLOCK = 2 << 20
+"""Bytes that are read at a time."""
+FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""Types that weights may have: integers and truth values are no weights, narrower floats need scales."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as the header describes it; its bytes lie from start to end behind the header."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class TensorFile(AbstractContextManager["TensorFile"]):
+    """One file, held open from the check of its header to its last tensor, so that no other can take its place."""
+
+    def __init__(self, folder: CheckpointFolder, name: str) -> None:
+        self.name, self.place = name, folder.path / name
+        self._file = folder.open(name)
+        try:
+            self._head = self._read_head()
+            self.stored = self._stored()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def tensors(self, total: Any = None) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor, in the order in which they lie; each is gone when the next one is asked for.
+
+        `total`, a hash, is fed what was read: the header and all that follows it, which is the whole file. Values that
+        are not finite are refused: the sum of a block is finite only where all of its values are, and costs little
+        while the block is in the processor's cache. Where a sum overflows by itself, the values are looked at.
+        """
+        if total is not None:
+            total.update(self._head)
+        buffer = bytearray(max((each.end - each.start for each in self.stored.values()), default=0))
+        self._file.seek(len(self._head))
+        for name, each in self.stored.items():
+            place, sums = memoryview(buffer)[: each.end - each.start], 0.0
+            for start in range(0, len(place), BLOCK):
+                block = place[start : start + BLOCK]
+                self._fill(block)
+                if total is not None:
+                    total.update(block)
+                sums += torch.frombuffer(block, dtype=each.dtype).sum().item()
+            flat = torch.frombuffer(buffer, dtype=each.dtype, count=math.prod(each.shape)) if place else torch.empty(0)
+            if not math.isfinite(sums) and not flat.isfinite().all():
+                raise CheckpointError(f"{self.place}: {name} holds values that are not finite: it is no network")
+            yield name, flat.reshape(each.shape)
+
+    def digest(self) -> str:
+        """The SHA-256 of the file as it is now."""
+        whole = sha256(self._head)
+        self._file.seek(len(self._head))
+        while block := self._file.read(BLOCK):
+            whole.update(block)
+        return whole.hexdigest()
+
+    def damaged(self, why: str) -> CheckpointError:
+        return CheckpointError(f"{self.place} is damaged: {why}; get the file again")
+
+    def _fill(self, place: memoryview) -> None:
+        while place:
+            try:
+                count = self._file.readinto(place)  # type: ignore[attr-defined]
+            except OSError as error:
+                raise CheckpointError(f"{self.place} cannot be read: {error.strerror}") from error
+            if not count:
+                raise self.damaged("it ends too early")
+            place = place[count:]
+
+    def _read_head(self) -> bytes:
+        """The length of the header and the header itself."""
+        first = self._file.read(8)
+        length = int.from_bytes(first, "little")
+        if why := about_pointer(first + self._file.read(32)):
+            raise CheckpointError(f"{self.place} is no safetensors file: {why}")
+        if len(first) < 8 or not 2 <= length <= HEADER_LIMIT:
+            raise self.damaged("it does not begin like a safetensors file")
+        head = bytearray(length)
+        self._file.seek(8)
+        self._fill(memoryview(head))
+        return first + bytes(head)
+
+    def _stored(self) -> dict[str, Stored]:
+        """What the header says, in the order of the bytes: without gaps, up to the end of the file."""
+        try:
+            header = parse_json(self._head[8:])
+        except ValueError as error:
+            raise self.damaged(f"its header is not JSON ({error})") from error
+        if not isinstance(header, dict):
+            raise self.damaged("its header is no JSON object")
+        header.pop("__metadata__", None)
+        found = {name: self._entry(name, about) for name, about in header.items()}
+        found = dict(sorted(found.items(), key=lambda item: (item[1].start, item[1].end)))
+        place = 0
+        for name, each in found.items():
+            if each.start != place:
+                raise self.damaged(f"{name} begins at byte {each.start}, the one before ends at {place}")
+            place = each.end
+        size = self._file.seek(0, 2) - len(self._head)
+        if size != place:
+            raise self.damaged(f"its header describes {place} bytes of tensors, it holds {size}")
+        return found
+
+    def _entry(self, name: str, about: Any) -> Stored:
+        try:
+            kind, shape, (start, end) = about["dtype"], about["shape"], about["data_offsets"]
+        except (TypeError, KeyError, ValueError) as error:
+            raise self.damaged(f"its header lacks the type, shape or place of {name}") from error
+        if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in [*shape, start, end]):
+            raise self.damaged(f"{name} has the shape {shape} and lies at {start} to {end}")
+        if not isinstance(kind, str) or kind not in FLOATS:
+            raise CheckpointError(f"{self.place}: {name} is of type {kind}; weights must be {', '.join(FLOATS)}")
+        if end - start != math.prod(shape) * FLOATS[kind].itemsize:
+            raise self.damaged(f"{name} is {kind} {shape}, but takes {end - start} bytes")
+        return Stored(FLOATS[kind], tuple(shape), start, end)
