@@ -121,7 +121,13 @@ def damaged_lines(whole: bytes, number: int) -> bytes:
 
 
 def _change(folder: Path, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))
+    """An object's file, changed; one that an earlier damage made into something else stays as it is."""
+    try:
+        found = json.loads((folder / name).read_bytes())
+    except (OSError, ValueError):
+        return
+    if isinstance(found, dict):
+        (folder / name).write_text(json.dumps(change(found)))
 
 
 def _with(name: str, key: str, value: Any, folder: Path) -> None:
