@@ -230,7 +230,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"temperature": -0.1}, "temperature must be at least 0, not -0.1"),
+        ({"temperature": -0.1}, "temperature must be 0 or at least 1e-06, not -0.1"),
         ({"temperature": float("nan")}, "not nan"),
         ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], not 0.0"),
         ({"top_k": 0}, "top_k must be at least 1, not 0"),

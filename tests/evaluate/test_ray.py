@@ -12,15 +12,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from softdlm import Decoding
 from softdlm.cli.evaluate import find_executor
 from softdlm.errors import ClusterError, UsageError
-from softdlm.evaluate.cell import ModelSpec, TaskSpec
+from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import Failure, LocalExecutor, Work
 from softdlm.evaluate.grid import Grid, Plan, sweep
 from softdlm.evaluate.grid import plan as plan_grid
 from softdlm.evaluate.run import Progress, run
+from softdlm.evaluate.task import load_eval_task
 from softdlm.records.journal import SAMPLES, SUMMARY, Sample, read_samples
 from tests.evaluate.cells import RULES, cell, sample
 from tests.tokenizers import checkpoint
@@ -312,3 +314,19 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 def test_a_driver_without_a_gpu_may_ask_for_the_clusters() -> None:
     assert ModelSpec.of("builtin", device="cuda", here=False) == ModelSpec("builtin", "cuda", "bfloat16")
     assert ray_executor.on_own_device(replace(cell(), model=ModelSpec("m", "cuda:3", "x"))).model.device == "cuda"
+
+
+def test_an_actor_answers_with_the_planned_checkpoint_only(tmp_path: Path) -> None:
+    """It digests what it loads by itself: its files may be others than those of the machine that planned."""
+    spec = ModelSpec.of(str(checkpoint(tmp_path / "model", "llada")), device="cpu")
+    decoding = Decoding.of(max_new_tokens=4, tokens_per_step=4, feedback="vanilla").settled()
+    one = Cell(spec, TaskSpec("mini-math", limit=1), decoding)
+    record, (item,) = spec.record(spec.checkpoint()), load_eval_task(one.task, spec.checkpoint()).items
+    threads = torch.get_num_threads()
+    actor = ray_executor.Shards(1, gpu=False)
+    torch.set_num_threads(threads)
+    ((_, failure),) = actor.answer(Work("key", one, (item.id,), record | {"digest": "0" * 64}))
+    assert isinstance(failure, Failure)
+    assert "has changed since its digest was taken" in failure.reason
+    ((_, found),) = actor.answer(Work("key", one, (item.id,), record))
+    assert isinstance(found, Sample)

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from softdlm.errors import ResultsError
-from softdlm.records.files import read_bytes, replacing, write_bytes, write_json, write_text, writing
+from softdlm.records import files
+from softdlm.records.files import (
+    read_bytes,
+    ready_file,
+    ready_folder,
+    replacing,
+    write_bytes,
+    write_json,
+    write_text,
+    writing,
+)
 
 
 def refuse(*_: object) -> None:
@@ -87,3 +97,19 @@ def test_reading_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ResultsError, match="is not a regular file"):
         read_bytes(tmp_path / "pipe")
+
+
+def test_a_place_for_results_is_tried_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made, left empty, and refused where the disk is full or nothing can be written."""
+    ready_folder(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    monkeypatch.setattr(files, "SPARE", 1 << 62)
+    with pytest.raises(ResultsError, match=r"cannot write .*: No space left on device"):
+        ready_folder(tmp_path)
+    monkeypatch.undo()
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ResultsError, match="it exists and is not a regular file"):
+        ready_file(tmp_path / "link")
+    with pytest.raises(ResultsError, match="cannot write /proc"):
+        ready_folder(Path("/proc"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "link"]
