@@ -29,13 +29,9 @@ decodings = st.builds(
     max_new_tokens=st.one_of(st.none(), st.integers(1, 512)),
     eos=st.sampled_from([None, "allow", "last", "forbid", "forbid-first"]),
     forbid=st.lists(st.integers(0, 99), max_size=3).map(tuple),
-<<<<<<< HEAD
-    temperature=st.one_of(st.none(), st.floats(0, 2)),
+    temperature=st.one_of(st.none(), st.just(0.0), st.floats(1e-6, 2)),
     confidence=st.sampled_from([None, "tempered", "untempered"]),
     last_candidates=st.sampled_from([None, True, False]),
-=======
-    temperature=st.one_of(st.none(), st.just(0.0), st.floats(1e-6, 2)),
->>>>>>> checkpoints
     seed=st.one_of(st.none(), st.integers(0, 2**40)),
     stop=st.sampled_from([(), ("\n",), ("a", "b c")]),
     early_finish=st.sampled_from([None, True, False, "block"]),
