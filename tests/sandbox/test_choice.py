@@ -130,8 +130,10 @@ def test_a_sandbox_that_does_not_start_is_an_error_not_a_failure(
 def test_what_cannot_be_meant_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown back end 'docker': one of bubblewrap, unshare, subprocess"):
         find_sandbox(backend="docker")
-    with pytest.raises(UsageError, match="limit seconds must be above 0, not 0"):
+    with pytest.raises(UsageError, match="limit seconds must be above 0 and finite, not 0"):
         Limits(seconds=0)
+    with pytest.raises(UsageError, match="finite, not inf"):
+        Limits(seconds=float("inf"))
 
 
 def test_the_example_in_the_docs_runs() -> None:

@@ -63,8 +63,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not value > 0:
-                raise UsageError(f"limit {name} must be above 0, not {value}")
+            if not 0 < value < math.inf:
+                raise UsageError(f"limit {name} must be above 0 and finite, not {value}")
 
 
 @dataclass(frozen=True)
