@@ -13,7 +13,7 @@ demo: .venv/ready
 		'Noah has 32 buttons. Then Noah gives away 15. Next, Noah wins 39 buttons. Ivy has 51 buttons. By how many does he lead?'
 	@echo 'This problem was picked: vanilla is wrong (the answer is 5), the other two are right. Now the first 100 test problems, not picked:'
 	$(BIN)/softdlm eval --dtype native --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
-	@echo 'Accuracy against passes: demo/accuracy.png'
+	@echo "Right and consistent answers against passes: demo/accuracy.png"
 
 test: lint
 	$(BIN)/pytest -n 2

@@ -71,7 +71,7 @@ def test_results_with_a_second_verdict_have_a_second_panel(tmp_path: Path, drawn
     single = row | {"passes": 64.0, "is_single": True, "consistency": 90.0, "consistency_interval": [80.0, 95.0]}
     draw_results([single, row | {"passes": 16.0, "is_single": False}], tmp_path / "a.svg")
     assert [panel.get_title().split("\n")[0] for panel in drawn[0].axes] == [
-        "mini-math: right answers", "answers that agree with themselves",
+        "mini-math: right answers", "consistent answers",
     ]  # fmt: skip
     line, _, (bars,) = lines(drawn[0], 1)["vanilla"]
     assert [tuple(xy) for xy in line.get_xydata()] == [(16.0, 60.0), (64.0, 90.0)]

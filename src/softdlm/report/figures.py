@@ -57,7 +57,7 @@ def draw_results(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
         about = f"\n({', '.join(parts)})"
     kinds = {"accuracy": f"{rows[0]['task'] if rows else 'no results'}: right answers{about}"}
     if rows and all(row.get("consistency") is not None for row in rows):
-        kinds["consistency"] = "answers that agree with themselves\n(every equation true, every name defined)"
+        kinds["consistency"] = "consistent answers\n(equations true, names defined)"
     panels = {title: _results_series(rows, kind, len(strengths) > 1) for kind, title in kinds.items()}
     held = [next((_point(row, kind) for row in rows if row["is_single"]), None) for kind in kinds]
     frontiers(panels, file, ylabel="% of answers (95 % interval)", held=held)
@@ -93,7 +93,7 @@ def frontiers(
         all_axes[0].set_ylabel(ylabel)
         shown = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in all_axes]
         legend = {label: handle for labels in shown for label, handle in labels.items()}
-        place = {"loc": "outside lower center", "ncols": LEGEND_COLUMNS * min(len(panels), 2)}
+        place = {"loc": "outside lower center", "ncols": LEGEND_COLUMNS * (2 if len(panels) > 2 else 1)}
         all_axes[0].figure.legend(legend.values(), legend.keys(), **place)
 
 
