@@ -61,9 +61,14 @@ class Graphs:
         """Capturing runs nothing: the state is untouched until the first replay."""
         kept = tuple(tensor.detach() for tensor in reads())
         torch.cuda.synchronize()
-        before = torch.cuda.memory_reserved()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             step = work(shape)
-        self.bytes += max(0, torch.cuda.memory_reserved() - before)
+        self.bytes = pool_bytes(self.pool)
         return Captured(graph, step, kept)
+
+
+def pool_bytes(pool: tuple[int, int] | None) -> int:
+    """Device memory that a pool holds, read off the allocator: what it had in reserve before a capture counts too."""
+    segments = torch.cuda.memory_snapshot()
+    return sum(each["total_size"] for each in segments if tuple(each["segment_pool_id"]) == pool)
