@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,9 @@ def speed(sandbox: Sandbox, runs: int, workers: int) -> dict[str, float]:
     }
 
 
-def programs(isolated: bool) -> list[Hostile]:
-    """The hostile programs that a back end promises to hold."""
-    escapes = [each._replace(program=each.program.format(**WORLD)) for each in ESCAPES] if isolated else []
+def programs(isolated: bool, world: Mapping[str, object] = WORLD) -> list[Hostile]:
+    """The hostile programs that a back end promises to hold; `world` is what they must not reach."""
+    escapes = [each._replace(program=each.program.format(**world)) for each in ESCAPES] if isolated else []
     return [*ACCIDENTS, *REFUSALS, *CHEATS, *CALLS, *escapes]
 
 
