@@ -235,7 +235,7 @@ def one_round(fault: str, act: Act, out: Path, right: Answers, tally: Tally) -> 
     refused, other = faults_of(said)
     tally.rounds[fault] += 1
     tally.ends["hang" if code is None else f"signal {-code}" if code < 0 else f"exit {code}"] += 1
-    tally.refusals.update(re.sub(r"[^ ]*[/0-9a-f]{9,}[^ ]*", "...", line)[:160] for line in refused)
+    tally.refusals.update(re.sub(r"[^ ]*(/|[0-9a-f]{9})[^ ]*", "...", line)[:160] for line in refused)
     if code not in (0, 1, 2, -9) or (code == -9 and fault not in ("kill", "torn line")):
         tally.wrong.append(f"{fault}: exit code {code}")
     if other and code != -9:

@@ -106,7 +106,7 @@ def _use(folder: Path, family: str) -> str:
     then they must be refused.
     """
     ids: dict[str, Any] = IDS[family.removesuffix("-sharded")]
-    right, text = _undamaged(family)
+    right, text = undamaged(family)
     model = softdlm.load(folder, device="cpu", **ids)
     made = _text(model)
     if any(token == model.mask_id or not 0 <= token < len(model.embedding) for token in made):
@@ -127,7 +127,7 @@ def _text(model: Any) -> tuple[int, ...]:
 
 
 @cache
-def _undamaged(family: str) -> tuple[str, tuple[int, ...]]:
+def undamaged(family: str) -> tuple[str, tuple[int, ...]]:
     """The digest and the answer of a whole checkpoint."""
     with tempfile.TemporaryDirectory() as place:
         folder = whole(Path(place) / "it", family)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fuzz import KINDS, End, Finding, patient
+from fuzz import KINDS, End, Finding, patient, undamaged
 from sandbox import programs
 
 from softdlm.errors import SandboxError
@@ -153,6 +153,7 @@ def corpus(seed: int) -> tuple[list[Group], dict[str, str]]:
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o777)
         tempfile.tempdir = os.environ["TMPDIR"] = place
+        undamaged("llada")  # torch makes a cache folder of its own when it first decodes
         for backend in BACKENDS:
             try:
                 find_sandbox(backend=backend, allow_unsandboxed=True)
@@ -191,8 +192,8 @@ def chaos_words(file: Path | None) -> str:
         f"ended with: {ends}. {it['finished']} folders were finished on the way or in the end, each equal to an "
         f"undisturbed run in text, digest of the ids and passes; {it['samples_compared']:,} samples were compared "
         f"after single rounds. {len(it['wrong'])} things were wrong. {it['foreign_cells']} cells of swapped weights "
-        f"lay beside, under their own digest; {it['parts_left']} unfinished temporary files were left by kills. Full disk: "
-        f"{it['full disk']}.\n\nEvery refusal on the way:\n\n{refusals}"
+        f"lay beside, under their own digest; {it['parts_left']} unfinished temporary files were left by kills. "
+        f"Full disk: {it['full disk']}.\n\nEvery refusal on the way:\n\n{refusals}"
     )
 
 
