@@ -3,7 +3,7 @@
     python benchmarks/fuzz.py [--seconds 60] [--seed 0] [--only checkpoints,journals,commands]
 
 Everything must work or be refused with one line. What does not is printed with what repeats it, and the exit code is 1.
-The damages are those of tests/damage.py, of which the tests try a part.
+The damages are those of tests/damage.py, of which the tests try a part; benchmarks/reliability.py counts them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -26,8 +28,9 @@ import typer.main
 
 import softdlm
 from softdlm.cli.main import app, main
-from softdlm.errors import SoftDLMError
-from softdlm.records.journal import SAMPLES, Journal
+from softdlm.errors import CheckpointError, SoftDLMError
+from softdlm.models.weights import digest
+from softdlm.records.journal import SAMPLES, Journal, read_samples
 from tests.conftest import IDS
 from tests.damage import command_lines, damaged_lines, damages, whole
 from tests.evaluate.cells import sample
@@ -44,24 +47,42 @@ VERBS: dict[str, tuple[str, ...]] = {
     "results": (),
     "redraw": ("data.json",),
 }
-Finding = tuple[str, str]
-"""What repeats it, and what it did."""
 
 
-def attempt(what: Callable[[], object]) -> str:
-    """What is wrong with how this ends; empty where it works or is refused with one line."""
+class End(NamedTuple):
+    """How an input ended: worked, refused, or one of the ways that must not be (traceback, hang, garbage)."""
+
+    kind: str
+    words: str = ""
+
+    @property
+    def fine(self) -> bool:
+        return self.kind in ("worked", "refused")
+
+
+Finding = tuple[str, End]
+"""What repeats it, and how it ended."""
+
+
+class Garbage(Exception):
+    """Something was accepted in silence that had to be refused."""
+
+
+def attempt(what: Callable[[], str]) -> End:
+    """How this ends; `what` returns a remark on what worked."""
     signal.alarm(PATIENCE)
     try:
-        what()
+        return End("worked", what())
     except SoftDLMError as error:
-        return "" if str(error).isprintable() else f"a message of several lines: {error!r}"
+        return End("refused" if str(error).isprintable() else "traceback", str(error))
+    except Garbage as error:
+        return End("garbage", str(error))
     except TimeoutError:
-        return f"does not end within {PATIENCE} s"
+        return End("hang", f"does not end within {PATIENCE} s")
     except BaseException as error:
-        return f"{type(error).__name__}: {str(error)[:200]!r}"
+        return End("traceback", f"{type(error).__name__}: {str(error)[:200]!r}")
     finally:
         signal.alarm(0)
-    return ""
 
 
 def checkpoints(draw: random.Random) -> Iterator[Finding]:
@@ -77,14 +98,40 @@ def checkpoints(draw: random.Random) -> Iterator[Finding]:
             for damage in chosen:
                 with contextlib.suppress(OSError, ValueError, AttributeError, StopIteration):  # the first left nothing
                     damage.do(folder)
-            ids = IDS[family.removesuffix("-sharded")]
-            yield f"{family}: {[each.name for each in chosen]}", attempt(lambda f=folder, i=ids: _use(f, **i))
+            yield f"{family}: {[each.name for each in chosen]}", attempt(lambda f=folder, of=family: _use(f, of))
 
 
-def _use(folder: Path, **ids: object) -> None:
-    model = softdlm.load(folder, device="cpu", **ids)  # type: ignore[arg-type]
+def _use(folder: Path, family: str) -> str:
+    """Load and generate. Other values that a network may have cannot be told from its own, unless its digest is known:
+    then they must be refused.
+    """
+    ids: dict[str, Any] = IDS[family.removesuffix("-sharded")]
+    right, text = undamaged(family)
+    model = softdlm.load(folder, device="cpu", **ids)
+    made = _text(model)
+    if any(token == model.mask_id or not 0 <= token < len(model.embedding) for token in made):
+        raise Garbage(f"an answer of {made}")
+    if made == text:
+        return ""
+    try:
+        softdlm.load(folder, device="cpu", digest=right, **ids)
+    except CheckpointError:
+        return "another text, and refused by its digest"
+    raise Garbage(f"{made} in place of {text}, though the digest was given")
+
+
+def _text(model: Any) -> tuple[int, ...]:
     if len(model.embedding) > 7 and (model.max_length or 0) > 8:
-        softdlm.generate(model, [5, 6], max_new_tokens=4)
+        return tuple(softdlm.generate(model, [5, 6], max_new_tokens=4).ids)
+    return ()
+
+
+@cache
+def undamaged(family: str) -> tuple[str, tuple[int, ...]]:
+    """The digest and the answer of a whole checkpoint."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = whole(Path(place) / "it", family)
+        return digest(folder), _text(softdlm.load(folder, device="cpu", **IDS[family.removesuffix("-sharded")]))
 
 
 def journals(draw: random.Random) -> Iterator[Finding]:
@@ -98,15 +145,21 @@ def journals(draw: random.Random) -> Iterator[Finding]:
                 for item in asked:
                     journal.append(sample(item, text=f"{item}\n\u2028"))
             file = Path(place) / SAMPLES
+            before = read_samples(file)[0]
             file.write_bytes(damaged_lines(file.read_bytes(), number))
-            yield f"journal {number}", attempt(lambda place=place: _continue(Path(place), asked))
+            yield f"journal {number}", attempt(lambda place=place, before=before: _continue(Path(place), asked, before))
 
 
-def _continue(folder: Path, asked: dict[str, str]) -> None:
+def _continue(folder: Path, asked: dict[str, str], before: dict[str, Any]) -> str:
+    """Every item must be there once in the end. A line that is whole but says something else cannot be told."""
     with Journal(folder, {"a": 1}, {}, asked) as journal:
         journal.begin({})
-        for item in asked.keys() - journal.samples.keys():
+        kept = dict(journal.samples)
+        for item in asked.keys() - kept.keys():
             journal.append(sample(item))
+    if read_samples(folder / SAMPLES)[0].keys() != asked.keys():
+        raise Garbage("items are missing or foreign")
+    return "" if kept.items() <= before.items() else "a line with other values of the right types"
 
 
 def commands(draw: random.Random) -> Iterator[Finding]:
@@ -125,8 +178,8 @@ def commands(draw: random.Random) -> Iterator[Finding]:
             yield f"softdlm {words}", _in_a_child([model if word == "MODEL" else word for word in words], Path(place))
 
 
-def _in_a_child(words: list[str], place: Path) -> str:
-    """What is wrong with how a command line ends."""
+def _in_a_child(words: list[str], place: Path) -> End:
+    """How a command line ends."""
     said = place / "said"
     child = os.fork()
     if child == 0:
@@ -148,9 +201,15 @@ def _in_a_child(words: list[str], place: Path) -> str:
     status = os.waitpid(child, 0)[1]
     text = said.read_text(errors="replace")
     if os.WIFSIGNALED(status):
-        return f"ended by signal {os.WTERMSIG(status)}"
-    bad = "Traceback" in text or "a mistake in softdlm" in text or os.WEXITSTATUS(status) not in (0, 1, 2)
-    return text.strip().splitlines()[-1][:300] if bad and text.strip() else f"exit {status}" if bad else ""
+        late = os.WTERMSIG(status) == signal.SIGALRM
+        return End("hang" if late else "traceback", f"ended by signal {os.WTERMSIG(status)}")
+    last = text.strip().splitlines()[-1][:300] if text.strip() else f"exit {os.WEXITSTATUS(status)}, without a word"
+    if "Traceback" in text or "a mistake in softdlm" in text or os.WEXITSTATUS(status) not in (0, 1, 2):
+        return End("traceback", last)
+    if os.WEXITSTATUS(status) == 0:
+        return End("worked")
+    usage = text.startswith("Usage: ")
+    return End("refused" if usage or last.startswith("softdlm: ") else "traceback", "usage" if usage else last)
 
 
 KINDS = {"checkpoints": checkpoints, "journals": journals, "commands": commands}
@@ -161,16 +220,22 @@ def fuzz(seconds: float, seed: int, only: list[str]) -> int:
     torch.set_num_threads(1)
     wrong = 0
     for kind in only:
-        end, tried, before = time.monotonic() + seconds / len(only), 0, wrong
-        for repeats, fault in KINDS[kind](random.Random(seed)):
+        until, tried, before = time.monotonic() + seconds / len(only), 0, wrong
+        for repeats, end in KINDS[kind](random.Random(seed)):
             tried += 1
-            if fault:
+            if not end.fine:
                 wrong += 1
-                print(f"{kind}: {repeats}: {fault}", flush=True)
-            if time.monotonic() > end:
+                print(f"{kind}: {repeats}: {end.kind}: {end.words}", flush=True)
+            if time.monotonic() > until:
                 break
         print(f"{kind}: {tried} inputs, {wrong - before} wrong", flush=True)
     return wrong
+
+
+def patient() -> None:
+    """Offline, and with an alarm that `attempt` understands."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    signal.signal(signal.SIGALRM, _too_late)
 
 
 def _too_late(*_: object) -> None:
@@ -183,6 +248,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(KINDS))
     given = parser.parse_args()
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    signal.signal(signal.SIGALRM, _too_late)
+    patient()
     sys.exit(1 if fuzz(given.seconds, given.seed, given.only.split(",")) else 0)

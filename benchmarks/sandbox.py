@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from softdlm.sandbox.backends import BACKENDS  # noqa: E402
 from softdlm.sandbox.run import Limits, Sandbox, find_sandbox  # noqa: E402
 from tests.sandbox.calls import CALLS  # noqa: E402
 from tests.sandbox.escapes import ESCAPES  # noqa: E402
-from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS  # noqa: E402
+from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS, Hostile  # noqa: E402
 
 HONEST = ("def f(x):\n    return x + 1\n", "assert f(1) == 2\n")
 WORLD = {"secret": secrets.token_hex(8), "port": 1, "home_file": str(Path.home())}
@@ -66,12 +67,19 @@ def speed(sandbox: Sandbox, runs: int, workers: int) -> dict[str, float]:
     }
 
 
+def programs(isolated: bool, world: Mapping[str, object] = WORLD) -> list[Hostile]:
+    """The hostile programs that a back end promises to hold; `world` is what they must not reach."""
+    escapes = [each._replace(program=each.program.format(**world)) for each in ESCAPES] if isolated else []
+    return [*ACCIDENTS, *REFUSALS, *CHEATS, *CALLS, *escapes]
+
+
 def verdicts(sandbox: Sandbox, limit: float) -> list[dict[str, Any]]:
     rows = []
-    for hostile in (*ACCIDENTS, *REFUSALS, *CHEATS, *CALLS, *(ESCAPES if sandbox.isolated else ())):
-        program = hostile.program.format(**WORLD) if hostile in ESCAPES else hostile.program
+    for hostile in programs(sandbox.isolated):
         start = time.perf_counter()
-        outcome = Sandbox(sandbox.backend, Limits(seconds=limit, memory_bytes=2**28)).run(program, hostile.checks)
+        outcome = Sandbox(sandbox.backend, Limits(seconds=limit, memory_bytes=2**28)).run(
+            hostile.program, hostile.checks
+        )
         wall = round(time.perf_counter() - start, 2)
         right = outcome.verdict == hostile.verdict and wall < limit + 1
         rows.append({"program": hostile.name, "verdict": outcome.verdict, "right": right, "seconds": wall})

@@ -1,4 +1,4 @@
-"""Damaged checkpoints, journals and command lines: generators that the tests and benchmarks/fuzz.py share.
+"""Damaged checkpoints, journals and command lines: generators that tests, fuzz.py and reliability.py share.
 
 Everything is made of the tiny checkpoints in tests/data. What is made either works or is refused with one line.
 """

@@ -4,13 +4,10 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ import pytest
 from softdlm.sandbox.run import Outcome, Sandbox
 from tests.sandbox.escapes import ESCAPES
 from tests.sandbox.hostile import ACCIDENTS, CHEATS, REFUSALS, Hostile
-from tests.sandbox.working import BACKENDS, ISOLATED, alive, working
+from tests.sandbox.working import BACKENDS, ISOLATED, alive, outside, working
 
 PROMISED = [(backend, hostile) for backend in BACKENDS for hostile in (*ACCIDENTS, *REFUSALS, *CHEATS)]
 PROMISED += [(backend, hostile) for backend in ISOLATED for hostile in ESCAPES]
@@ -27,33 +24,9 @@ GOOD, CHECK = "def f(x):\n    return x + 1\n", "assert f(1) == 2\n"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """What must not be reached: a secret in the environment, files, and sockets nobody may come to."""
-    secret = secrets.token_hex(8)
-    monkeypatch.setenv("SOFTDLM_SECRET", secret)
-    host_file = tmp_path / "file"
-    host_file.write_text(secret)
-    tmp_path.chmod(0o777)
-    with (
-        tempfile.NamedTemporaryFile(dir=Path.home(), prefix=".softdlm-test-") as home_file,
-        closing(socket.create_server(("127.0.0.1", 0))) as listener,
-        closing(socket.socket(socket.AF_UNIX)) as abstract,
-    ):
-        if sys.platform == "linux":
-            abstract.bind(f"\0s{secret}")
-            abstract.listen()
-        yield {
-            "secret": secret,
-            "port": str(listener.getsockname()[1]),
-            "home_file": home_file.name,
-            "host_file": str(host_file),
-            "host_folder": str(tmp_path),
-        }
-        for server in (listener, abstract) if sys.platform == "linux" else (listener,):
-            server.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                server.accept()
-        assert [file.name for file in tmp_path.iterdir()] == ["file"]
+def world(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with outside(tmp_path) as facts:
+        yield facts
 
 
 def timed(sandbox: Sandbox, program: str, checks: str = "") -> tuple[Outcome, float]:

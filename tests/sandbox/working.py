@@ -4,7 +4,12 @@ import ctypes
 import os
 import platform
 import secrets
+import socket
+import sys
+import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +49,36 @@ def working(backend: str, **limits: Any) -> Sandbox:
     if problem:
         pytest.skip(f"{backend}: {problem}")
     return Sandbox(backend, Limits(**{"memory_bytes": 2**28 + secrets.randbelow(2**24), **limits}))
+
+
+@contextmanager
+def outside(folder: Path) -> Iterator[dict[str, str]]:
+    """What must not be reached: a secret in the environment, files, and sockets nobody may come to."""
+    secret = os.environ["SOFTDLM_SECRET"] = secrets.token_hex(8)
+    host_file = folder / "file"
+    host_file.write_text(secret)
+    folder.chmod(0o777)
+    with (
+        tempfile.NamedTemporaryFile(dir=Path.home(), prefix=".softdlm-test-") as home_file,
+        closing(socket.create_server(("127.0.0.1", 0))) as listener,
+        closing(socket.socket(socket.AF_UNIX)) as abstract,
+    ):
+        if sys.platform == "linux":
+            abstract.bind(f"\0s{secret}")
+            abstract.listen()
+        yield {
+            "secret": secret,
+            "port": str(listener.getsockname()[1]),
+            "home_file": home_file.name,
+            "host_file": str(host_file),
+            "host_folder": str(folder),
+        }
+        del os.environ["SOFTDLM_SECRET"]
+        for server in (listener, abstract) if sys.platform == "linux" else (listener,):
+            server.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                server.accept()
+        assert [file.name for file in folder.iterdir()] == ["file"]
 
 
 def alive(mark: str) -> list[str]:

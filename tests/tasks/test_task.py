@@ -124,6 +124,10 @@ def test_only_either_or_responses_start_with_a_space(name):
             "mini-math runs no code: leave sandbox='unshare' out",
         ),
         ({"name": "mini-math", "size": 0}, "size must be at least 1, not 0"),
+        (
+            {"name": "mini-math", "size": 10**30},
+            f"size {10**30} is more than a generated task may have: use at most 1000000",
+        ),
         ({"name": "either-or", "size": 71}, "size 71 is more than the paper's 70 prompts: use at most 70"),
     ],
 )

@@ -29,6 +29,8 @@ RESPONSE_TOKENS = 64
 
 _BUCKETS, _TEST, _VALIDATION = 20, 3, 2
 _MISSES = 200_000
+_MOST = 1_000_000
+"""Items of a generated task: a size beyond is refused at once, not after a minute of drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def draw(source: TaskSource[ProblemPlan], rng: Random, split: Split, level: int)
 
 def draw_distinct(source: TaskSource[ProblemPlan], seed: int, split: Split, size: int) -> tuple[Item, ...]:
     """`size` items with distinct keys, cycling through the levels; a smaller size gives a prefix of a larger one."""
+    if size > _MOST:
+        raise ValueError(f"size {size} is more than a generated task may have: use at most {_MOST}")
     rng = Random(f"{source.name}/{split}/{seed}")
     items: dict[str, Item] = {}
     misses = 0
