@@ -55,7 +55,6 @@ Answers = dict[str, dict[str, tuple[str, str, int]]]
 End = tuple[int | None, str]
 """The exit code of a process, none if it does not end, and what it said."""
 Act = Callable[[Path], End]
-"""Disturbs a run into a folder."""
 FAULTS = ("kill", "kill", "swap", "swap", "torn line", "file limit", "full disk")
 
 
@@ -126,9 +125,9 @@ def start(place: Path, out: Path, most: int | None = None) -> subprocess.Popen[s
     return subprocess.Popen(command, cwd=place, env=environment, text=True, preexec_fn=limit, **pipes)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = PATIENCE) -> End:
+def ended(process: subprocess.Popen[str]) -> End:
     try:
-        said = process.communicate(timeout=seconds)[1]
+        said = process.communicate(timeout=PATIENCE)[1]
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -198,13 +197,11 @@ class Scene:
         """At a random moment something else takes all the space, until the round is over."""
         process, ballast = start(self.place, out), self.disk / "ballast"
         self.pause(process)
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while file.write(bytes(1 << 16)):
-                pass
-        try:
-            return ended(process)
-        finally:
-            ballast.unlink()
+        with contextlib.suppress(OSError):
+            ballast.write_bytes(bytes(DISK))
+        end = ended(process)
+        ballast.unlink()
+        return end
 
     def swap(self, out: Path) -> End:
         """Another checkpoint lies in the folder from some moment on, until another moment."""
@@ -216,10 +213,9 @@ class Scene:
             self.pause(process)
             swap(self.place, name)
             return ended(process)
-        try:
-            return ended(process)
-        finally:
-            swap(self.place, name)
+        end = ended(process)
+        swap(self.place, name)
+        return end
 
 
 def faults_of(said: str) -> tuple[list[str], list[str]]:
@@ -255,10 +251,8 @@ def one_round(fault: str, act: Act, out: Path, right: Answers, tally: Tally) -> 
 
 def finished(out: Path, wanted: set[str], right: Answers) -> bool:
     """Whether every cell has its summary and all its samples: a line may have been torn off after the summary."""
-    with contextlib.suppress(ResultsError):
-        found = answers(out)
-        return all((out / key / SUMMARY).exists() and len(found.get(key, ())) == len(right[key]) for key in wanted)
-    return False
+    found = answers(out)
+    return all((out / key / SUMMARY).exists() and len(found.get(key, ())) == len(right[key]) for key in wanted)
 
 
 def compare(out: Path, right: Answers, wanted: set[str], tally: Tally) -> None:
@@ -272,13 +266,11 @@ def compare(out: Path, right: Answers, wanted: set[str], tally: Tally) -> None:
 
 def chaos(rounds: int, seed: int) -> dict[str, Any]:
     began, tally, draw = time.monotonic(), Tally(), random.Random(seed)
-    with tempfile.TemporaryDirectory() as name, small_disk(Path(name) / "disk") as mounted:
-        place, disk = Path(name), Path(name) / "disk"
-        models(place)
+    with tempfile.TemporaryDirectory() as name, small_disk(disk := Path(name) / "disk") as mounted:
+        models(place := disk.parent)
         right, wanted, seconds = expected(place, place / "right")
         scene = Scene(place, disk, seconds, draw)
-        faults = [each for each in FAULTS if mounted or each != "full disk"]
-        folder = disk / "0"
+        faults, folder = [each for each in FAULTS if mounted or each != "full disk"], disk / "0"
         for number in range(rounds):
             fault = faults[number] if number < len(faults) else draw.choice(faults)
             one_round(fault, getattr(scene, fault.replace(" ", "_")), folder, right, tally)
@@ -289,7 +281,7 @@ def chaos(rounds: int, seed: int) -> dict[str, Any]:
                 folder = disk / str(number + 1)
         undisturbed(place, folder)
         compare(folder, right, wanted, tally)
-    machine = {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    machine = {"cores": os.cpu_count(), "kernel": platform.release().split("-")[0], "python": platform.python_version()}
     how = "a tmpfs that something else fills" if mounted else "not tried (no mount); RLIMIT_FSIZE only"
     facts = {"date": str(date.today()), "seed": seed, "seconds": round(time.monotonic() - began), "full disk": how}
     return facts | machine | vars(tally)
