@@ -124,7 +124,7 @@ def _change(folder: Path, name: str, change: Callable[[dict[str, Any]], dict[str
     """An object's file, changed; one that an earlier damage made into something else stays as it is."""
     try:
         found = json.loads((folder / name).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return
     if isinstance(found, dict):
         (folder / name).write_text(json.dumps(change(found)))
