@@ -97,8 +97,8 @@ def checkpoints(draw: random.Random) -> Iterator[Finding]:
         with tempfile.TemporaryDirectory() as place:
             folder = whole(Path(place) / "it", family)
             for damage in chosen:
-                if any(stat.S_ISFIFO(each.lstat().st_mode) for each in folder.rglob("*")):
-                    break  # a second damage would wait for the pipe that the first left
+                if not all(stat.S_ISREG(each.lstat().st_mode) or each.is_dir() for each in folder.rglob("*")):
+                    break  # a second damage would read the pipe or device that the first left
                 with contextlib.suppress(OSError, ValueError, AttributeError, StopIteration):  # the first left nothing
                     damage.do(folder)
             yield f"{family}: {[each.name for each in chosen]}", attempt(lambda f=folder, of=family: _use(f, of))
