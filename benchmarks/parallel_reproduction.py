@@ -24,7 +24,7 @@ from softdlm.records.journal import SUMMARY
 from softdlm.reproduce.experiment import Experiment
 from softdlm.reproduce.experiments import select
 from softdlm.reproduce.measurements import Cells
-from softdlm.reproduce.run import CELLS, _finished
+from softdlm.reproduce.run import CELLS, finished
 from softdlm.reproduce.study import Study
 
 STAGES = ("search", "cells", "follow")
@@ -35,7 +35,7 @@ def stage_plan(study: Study, experiments: Sequence[Experiment], stage: str, out:
     finder, grids = Finder(), []
     for each in experiments:
         if stage == "follow" and each.search and each.follow:
-            found: Cells = _finished(join(plans(each.search(study), finder)), out)
+            found: Cells = finished(join(plans(each.search(study), finder)), out)
             grids += each.follow(study, found)
         elif stage == "search" and each.search:
             grids += each.search(study)

@@ -4,6 +4,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -137,7 +138,7 @@ def test_the_folder_of_a_limited_process_is_gone_whatever_it_left(folder: Path) 
         "os.symlink('/', {folder!r} + '/new')",
         "os.mkfifo({folder!r} + '/new')",
         "os.listdir({folder!r})",
-        "open('/tmp/softdlm-new', 'w')",
+        "open({shared!r} + '/softdlm-new', 'w')",
         "open('/dev/shm/softdlm-new', 'w')",
         "os.kill({owner}, 0)",
         "os.setpriority(os.PRIO_PROCESS, 0, 1)",
@@ -158,7 +159,7 @@ def test_a_limited_process_reaches_no_file_and_no_process_of_its_user(attempt: s
     file.write_text("mine")
     for open_way in (tmp_path, file):
         open_way.chmod(0o777)
-    words = attempt.format(file=str(file), folder=str(tmp_path), owner=os.getpid())
+    words = attempt.format(file=str(file), folder=str(tmp_path), owner=os.getpid(), shared=gettempdir())
     outcome = sandbox.run(f"import os\n{words}")
     assert re.search("Permission denied|Operation not permitted|cross-device", outcome.detail), outcome
     assert file.read_text() == "mine"

@@ -6,7 +6,7 @@ Families are named by their `model_type`: llada (LLaDA, LLaDA-1.5), llada2_moe (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 from softdlm import registry
@@ -96,9 +96,7 @@ def _eos(
 
 def is_adaptive(rule: CommitRule) -> bool:
     """Whether a rule, or one inside it, commits as many tokens as the prediction is sure of."""
-    inside = [getattr(rule, each.name) for each in fields(rule)] if is_dataclass(rule) else []
-    rules = [each for each in inside if isinstance(each, CommitRule)]
-    return isinstance(rule, Threshold | EntropyBound | Factor) or any(map(is_adaptive, rules))
+    return any(isinstance(each, Threshold | EntropyBound | Factor) for each in registry.inside(rule))
 
 
 @dataclass(frozen=True)

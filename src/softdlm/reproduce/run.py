@@ -50,7 +50,7 @@ def collect(
         whole = join(list(wanted.values()))
         told = run_cells(whole, folder, executor) if whole.cells else whole.failures
         failed.extend(line for line in told if line not in failed or line not in whole.failures)
-        return {name: _finished(plan, folder) for name, plan in wanted.items()}
+        return {name: finished(plan, folder) for name, plan in wanted.items()}
 
     def plan(grids: Mapping[str, Grids]) -> dict[str, Plan]:
         return {name: join(plans(each, finder)) for name, each in grids.items()}
@@ -108,7 +108,7 @@ def analyse(
     return found
 
 
-def _finished(plan: Plan, folder: Path) -> Cells:
+def finished(plan: Plan, folder: Path) -> Cells:
     found = [Result.read(folder / each.key) for each in plan.cells if (folder / each.key / MANIFEST).exists()]
     return Cells([each for each in found if each.finished])
 

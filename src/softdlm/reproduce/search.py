@@ -58,9 +58,9 @@ def choose(cells: Cells, task: str, settings: Sequence[str], commits: Sequence[s
     """
     found: dict[str, list[Result]] = {}
     for setting in settings:
-        results = [cells.spelled(task, setting, commit) for commit in commits]
-        if complete := [each for each in results if each is not None]:
-            found |= {setting: complete} if len(complete) == len(commits) else {}
+        results = [each for commit in commits if (each := cells.spelled(task, setting, commit)) is not None]
+        if len(results) == len(commits):
+            found[setting] = results
     if not found:
         return None
     scores = {setting: fmean(share(each).percent for each in results) for setting, results in found.items()}
