@@ -8,13 +8,13 @@ from softdlm.version import __version__
 if TYPE_CHECKING:
     from softdlm import tasks
     from softdlm.cache import Dual, Prefix
-    from softdlm.commit import EntropyBound, Factor, LeadIn, Steps, Threshold, TopN
+    from softdlm.commit import EntropyBound, Factor, Steps, Threshold, TopN
     from softdlm.decode import denoise
     from softdlm.decoding import Decoding
     from softdlm.engine.answer import Generation
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.evaluate.api import evaluate
-    from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp, SoftToken
+    from softdlm.feedback import Additive, Alternate, Euclidean, Mask, NormMix, Slerp, SoftToken
     from softdlm.generation import generate
     from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from softdlm.rival_feedback import LRD, ReMix
     from softdlm.trace import Trace
     from softdlm.types import Canvas, Context, Embeddings, Prediction, Step
+    from softdlm.wrapped_commit import HardOnly, LeadIn
 
 # public name -> module; resolved on first use, so that `import softdlm` stays light
 _HOMES = {
     **dict.fromkeys(["Prefix", "Dual"], "softdlm.cache"),
-    **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound", "LeadIn"], "softdlm.commit"),
-    **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix", "SoftToken"], "softdlm.feedback"),
+    **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound"], "softdlm.commit"),
+    **dict.fromkeys(
+        ["Mask", "Euclidean", "Slerp", "Additive", "NormMix", "SoftToken", "Alternate"], "softdlm.feedback"
+    ),
     **dict.fromkeys(["KLASS", "LRDCommit", "Prophet", "ReMixCommit", "TopNEps"], "softdlm.rival_commit"),
+    **dict.fromkeys(["LeadIn", "HardOnly"], "softdlm.wrapped_commit"),
     **dict.fromkeys(["LRD", "ReMix"], "softdlm.rival_feedback"),
     **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),
     **dict.fromkeys(

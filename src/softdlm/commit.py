@@ -23,6 +23,7 @@ from softdlm.registry import named, spell
 from softdlm.types import Context, Prediction, Stateful
 
 Rank = Literal["confidence", "margin", "entropy"]
+Schedule = Literal["even", "eps", "power", "cosine"]
 
 
 @runtime_checkable
@@ -84,14 +85,16 @@ class Steps:
 
     `even` is LLaDA's split (the remainder goes to the earliest passes), over the block's [MASK]s or, as LLaDA-2
     counts, over its positions. `eps` is Dream's: of the masks left, the share that the time grid from 1 to eps
-    uncovers, rounded down, so that a pass may commit nothing; the last pass takes all.
+    uncovers, rounded down, so that a pass may commit nothing; the last pass takes all. `power` and `cosine` (MaskGIT's)
+    grow: by pass t the share (t / steps)**power or 1 - cos(pi t / (2 steps)) is committed, at least one in each pass.
     """
 
     steps: int
-    schedule: Literal["even", "eps"] = "even"
+    schedule: Schedule = "even"
     over: Literal["masks", "block"] = "masks"
     eps: float = 1e-3
     rank: Rank = "confidence"
+    power: float = 1.5
 
     @property
     def may_wait(self) -> int:
@@ -102,15 +105,19 @@ class Steps:
 
     def __post_init__(self) -> None:
         check_least("steps", self.steps, 1)
-        check_choice("schedule", self.schedule, ("even", "eps"))
+        check_choice("schedule", self.schedule, get_args(Schedule))
         check_choice("over", self.over, ("masks", "block"))
         check_eps(self.eps)
         check_rank(self.rank)
+        if not 1 <= self.power < math.inf:
+            raise UsageError(f"power must be at least 1 (an even schedule), not {self.power}")
+        if self.over == "block" and self.schedule in ("power", "cosine"):
+            raise UsageError(f"schedule={self.schedule!r} counts the block's [MASK]s: leave out over='block'")
 
     def count(self, context: Context) -> Int[Tensor, "B 1"]:
         step = context.block_passes
-        count = self._even(context) if self.schedule == "even" else self._eps(context)
-        return torch.where(step >= self.steps - (self.schedule == "eps"), context.left, count)
+        count = {"even": self._even, "eps": self._eps}.get(self.schedule, self._growing)(context)
+        return torch.where(step >= self.steps - (self.schedule != "even"), context.left, count)
 
     def _even(self, context: Context) -> Int[Tensor, "B 1"]:
         total = context.block_masks if self.over == "masks" else context.block_length
@@ -120,6 +127,14 @@ class Steps:
         times = torch.linspace(1, self.eps, self.steps + 1, device=context.left.device)
         step = context.block_passes.clamp(max=self.steps - 1)
         return uncovered(context.left, times[step], times[step + 1])
+
+    def _growing(self, context: Context) -> Int[Tensor, "B 1"]:
+        """What is due by the end of this pass, less what is committed already."""
+        number = (context.block_passes + 1).clamp(max=self.steps)
+        share = number.double() / self.steps
+        grown = share**self.power if self.schedule == "power" else 1 - torch.cos(share * (math.pi / 2))
+        due = torch.maximum((context.block_masks * grown).round().long(), number)
+        return (due - context.block_masks + context.left).clamp(min=1)
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
         return open & (places(prediction, open, self.rank) < self.count(context))
@@ -219,32 +234,6 @@ class EntropyBound:
         growth[:, 0] = 0
         within = growth.cumsum(1) <= self.gamma
         return open & torch.zeros_like(open).scatter(1, ranked, within)
-
-
-@named("commit", "lead_in")
-@dataclass(frozen=True)
-class LeadIn:
-    """A block's first open position alone in its first pass, whatever its confidence; from then on the rule `then`.
-
-    Fast-dLLM's Dream with a cache, `LeadIn(Threshold(0.9))`: its cached passes cannot predict that position, which
-    depends on the state before the block. Ours can, so there it is a choice.
-    """
-
-    then: CommitRule
-
-    @property
-    def may_wait(self) -> int:
-        return wait_of(self.then)
-
-    def __post_init__(self) -> None:
-        check_inner(self.then)
-
-    def __str__(self) -> str:
-        return f"first alone, then {rate_label(self.then)}"
-
-    def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
-        leading = open & (open.cumsum(1) == 1)
-        return torch.where(context.block_passes == 0, leading, self.then(prediction, open, context))
 
 
 def uncovered(left: Int[Tensor, "B 1"], now: Float[Tensor, "B 1"], after: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:

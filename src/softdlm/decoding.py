@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast
 
-from softdlm import parsing, registry, rival_commit, rival_feedback  # noqa: F401  (declares the rules)
+from softdlm import parsing, registry, rival_commit, rival_feedback, wrapped_commit  # noqa: F401  (declares the rules)
 from softdlm.blocks import check_block_length
 from softdlm.cache import CachePolicy
 from softdlm.commit import CommitRule, Rank, TopN
@@ -157,7 +157,7 @@ class Decoding:
         asked = {name: value for name, value in asked.items() if value is not None}
         made = registry.build(kind, rule, fill, asked) if isinstance(rule, str) else rule
         for name, value in asked.items():
-            if getattr(made, name, None) != value:
+            if all(getattr(each, name, None) != value for each in registry.inside(made)):
                 raise UsageError(f"{name} {value} has no effect on the {kind} rule {registry.spell(made)}: drop it")
         return made
 

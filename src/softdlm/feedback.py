@@ -20,7 +20,7 @@ from softdlm import kernels
 from softdlm.arc import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.errors import UsageError
 from softdlm.registry import named
-from softdlm.types import Context, Embeddings, Prediction
+from softdlm.types import Context, Embeddings, Prediction, RuleState, Stateful
 
 
 @runtime_checkable
@@ -172,6 +172,47 @@ class SoftToken:
         return soft.to(embeddings.table.dtype)
 
 
+@named("feedback", "alternate")
+@dataclass(frozen=True)
+class Alternate:
+    """`feedback` where (position + pass) mod period < soft, else [MASK]: no position sees its own guess all the time.
+
+    Positions count from the start of the answer, passes from 0; the pass is the one that is fed. With the defaults each
+    position is soft in every second pass, and its neighbours in the passes between.
+    """
+
+    feedback: FeedbackRule
+    period: int = 2
+    soft: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.feedback, FeedbackRule):
+            raise UsageError(
+                f"alternate needs a feedback rule inside, such as slerp(k=1, lam=0.5), not {self.feedback!r}"
+            )
+        if not 1 <= self.soft <= self.period:
+            raise UsageError(f"need 1 <= soft <= period, not soft={self.soft} period={self.period}")
+
+    @property
+    def k(self) -> int:
+        return self.feedback.k
+
+    def turn(self, context: Context) -> Bool[Tensor, "*S"]:
+        """Where the next pass is to see a soft token."""
+        return (context.index + context.passes + 1) % self.period < self.soft
+
+    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> RuleState:
+        inner = self.feedback
+        return inner.init(rows, length, device, vocabulary) if isinstance(inner, Stateful) else {}
+
+    def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
+        return self.feedback.update(state, prediction, context) if isinstance(self.feedback, Stateful) else state
+
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
+        soft = self.feedback(prediction, embeddings, context)
+        return torch.where(self.turn(context).unsqueeze(-1), soft, embeddings.mask)
+
+
 def feed_back(
     rule: FeedbackRule,
     prediction: Prediction,
@@ -186,6 +227,8 @@ def feed_back(
 
     `flat` is the prediction at `places`, flat positions that hold the chosen ones and none twice.
     """
+    while isinstance(rule, Alternate):  # what is not chosen is [MASK] already
+        chosen, rule = chosen & rule.turn(context), rule.feedback
     if fused(rule, embeddings):
         from softdlm.kernels.soft import write_soft
 

@@ -67,7 +67,7 @@ def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None, asked: M
     Parameters that it leaves out are taken from `asked`, then from `fill`, where the rule has them. k is filled
     together with lam only: a rule without lam, such as NormMix, has a strength of its own.
     """
-    rule, fixed, arguments, keywords = _read(kind, text)
+    rule, fixed, arguments, keywords = _read(kind, text, fill, asked)
     if inspect.isfunction(rule):
         if arguments or keywords:
             raise UsageError(f"{text!r}: a function takes no parameters; write a dataclass to give it some")
@@ -91,7 +91,7 @@ def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None, asked: M
 def leaves_out(text: str, name: str) -> bool:
     """Whether a spelled feedback rule has a strength (k and lam) and leaves this one of the two to be filled."""
     probe = {"k": 10**6, "lam": 0.123456789}[name]
-    return getattr(build("feedback", text, {name: probe}), name, None) == probe
+    return any(getattr(each, name, None) == probe for each in inside(build("feedback", text, {name: probe})))
 
 
 def spell(rule: Any, *, full: bool = False) -> str:
@@ -109,13 +109,25 @@ def spell(rule: Any, *, full: bool = False) -> str:
 
 
 def title(rule: Any) -> str:
-    """A rule's name without its parameters, for tables: the name of a variant where its parameters are fixed so."""
+    """A rule's name without its parameters, for tables: the name of a variant where its parameters are fixed so.
+
+    A feedback rule around another one has both names: `alternate-slerp`.
+    """
     kind, name = _NAMES.get(type(rule), (None, None))
     if kind is None or name is None:
         return spell(rule).partition("(")[0].rpartition(":")[2]
+    if kind == "feedback" and len(parts := list(inside(rule))) > 1:
+        return f"{name}-{title(parts[1])}"
     variants = [each for each, entry in _ENTRIES[kind].items() if entry.rule is type(rule) and entry.fixed]
     fits = [each for each in variants if all(getattr(rule, key) == v for key, v in _ENTRIES[kind][each].fixed.items())]
     return fits[-1] if fits else name
+
+
+def parameters(rule: Any) -> list[str]:
+    """The parameters that a spelling names, without rules inside the rule."""
+    shown = _shown(rule, False) if dataclasses.is_dataclass(rule) else []
+    own = [(number, each) for number, each in shown if not callable(getattr(rule, each.name))]
+    return [_spelled(rule, number, each.name, False) for number, each in own]
 
 
 def inside(rule: Any) -> Iterator[Any]:
@@ -181,13 +193,15 @@ def described(kind: Kind) -> Iterator[Described]:
         )
 
 
-def _read(kind: Kind, text: str) -> tuple[Any, Mapping[str, Any], list[Any], dict[str, Any]]:
+def _read(
+    kind: Kind, text: str, *parameters: Mapping[str, Any] | None
+) -> tuple[Any, Mapping[str, Any], list[Any], dict[str, Any]]:
     """The class or function, the parameters that its name fixes, and the arguments of a spelling."""
     from_file = _FROM_FILE.fullmatch(text)
     call = _CALL.fullmatch(from_file["call"] if from_file else text)
     if call is None:
         raise UsageError(f"{text!r} is not the spelling of a {kind} rule, such as {_example(kind)}")
-    arguments, keywords = _arguments(kind, text, call["arguments"] or "")
+    arguments, keywords = _arguments(kind, text, call["arguments"] or "", *parameters)
     if from_file:
         return _load(Path(from_file["file"]), call["name"]), {}, arguments, keywords
     entry = _ENTRIES[kind].get(call["name"])
@@ -196,24 +210,26 @@ def _read(kind: Kind, text: str) -> tuple[Any, Mapping[str, Any], list[Any], dic
     return entry.rule, entry.fixed, arguments, keywords
 
 
-def _arguments(kind: Kind, text: str, inside: str) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(
+    kind: Kind, text: str, inside: str, *parameters: Mapping[str, Any] | None
+) -> tuple[list[Any], dict[str, Any]]:
     try:
         call = ast.parse(f"f({inside})", mode="eval").body
         assert isinstance(call, ast.Call)
         if not isinstance(call.func, ast.Name) or any(keyword.arg is None for keyword in call.keywords):
             raise ValueError("a rule is called once, with literals")
-        keywords = {str(keyword.arg): _value(kind, keyword.value) for keyword in call.keywords}
-        return [_value(kind, each) for each in call.args], keywords
+        keywords = {str(keyword.arg): _value(kind, keyword.value, *parameters) for keyword in call.keywords}
+        return [_value(kind, each, *parameters) for each in call.args], keywords
     except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
         raise UsageError(f"{text!r}: parameters are literals, such as {_example(kind)} ({error})") from error
 
 
-def _value(kind: Kind, node: ast.expr) -> Any:
-    """A literal, or a rule inside a rule: `threshold(0.95, floor=steps(32))`."""
+def _value(kind: Kind, node: ast.expr, *parameters: Mapping[str, Any] | None) -> Any:
+    """A literal, or a rule inside a rule: `threshold(0.95, floor=steps(32))`, whose parameters are filled as well."""
     head, bracket, rest = ast.unparse(node).partition("(")
     name = head.replace(" - ", "-")  # topn-eps(4) is a difference to Python
     if isinstance(node, ast.Call) or name in _ENTRIES[kind]:
-        return build(kind, f"{name}{bracket}{rest}")
+        return build(kind, f"{name}{bracket}{rest}", *parameters)
     if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[node.id]
     found = ast.literal_eval(node)
@@ -263,7 +279,7 @@ def _shown(rule: Any, full: bool) -> list[tuple[int, dataclasses.Field[Any]]]:
 
 def _leads(number: int, field: dataclasses.Field[Any]) -> bool:
     """Whether a parameter is spelled without its name: `topn(4)`, `entropy(0.1)`."""
-    return number == 0 and field.name in ("n", "tau", "gamma", "f", "steps", "then")
+    return number == 0 and field.name in ("n", "tau", "gamma", "f", "steps", "then", "feedback")
 
 
 def _spelled(rule: Any, number: int, name: str, full: bool) -> str:

@@ -24,7 +24,7 @@ from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_d
 from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest
-from softdlm.registry import names, spell, title
+from softdlm.registry import inside, names, parameters, title
 from softdlm.tasks import TASKS
 from softdlm.tasks.task import SPLITS
 
@@ -150,12 +150,15 @@ class Cell:
 
 
 def method_label(decoding: Decoding) -> str:
-    """The feedback rule with its parameters: `slerp k=3 lam=0.3`."""
-    feedback: Any = decoding.rules[1]
-    _, _, inside = spell(feedback).rpartition(".py:")[2].partition("(")
-    if title(feedback) in names("feedback") and hasattr(feedback, "lam"):
-        inside = f"k={feedback.k} lam={feedback.lam:g}"
-    return f"{title(feedback)} {inside.removesuffix(')').replace(', ', ' ')}".strip()
+    """The feedback rule with its parameters: `slerp k=3 lam=0.3`, `alternate-slerp period=3 k=1 lam=0.3`."""
+    feedback = decoding.rules[1]
+    return " ".join([title(feedback), *(text for rule in inside(feedback) for text in _parameters(rule))])
+
+
+def _parameters(rule: Any) -> list[str]:
+    """Of a named rule with a strength only that: its name says the rest."""
+    named = title(rule) in names("feedback") and hasattr(rule, "lam")
+    return [f"k={rule.k}", f"lam={rule.lam:g}"] if named else parameters(rule)
 
 
 def protocol(cell: Cell, model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,22 +80,16 @@ def sweep(
 ) -> tuple[Decoding, ...]:
     """Every feedback rule at every strength it has, with every commit rule; the rest as in `base`."""
     made = [
-        replace(base, commit=commit, feedback=_with_strength(rule, k, lam))
+        replace(base, commit=commit, feedback=rule, **_strength(rule, k=k, lam=lam))
         for commit, rule, k, lam in product(commits, feedback, ks, lams)
     ]
     return tuple(_distinct(made))
 
 
-def _with_strength(rule: str | FeedbackRule, k: int | None, lam: float | None) -> str | FeedbackRule:
-    """A spelled rule at a strength; a rule that has none, names its own or is given as a value stays as it is."""
-    if not isinstance(rule, str):
-        return rule
-    wanted = {name: value for name, value in (("k", k), ("lam", lam)) if value is not None}
-    inside = [f"{name}={value!r}" for name, value in wanted.items() if leaves_out(rule, name)]
-    if not inside:
-        return rule
-    name, _, given = rule.rstrip().removesuffix(")").partition("(")
-    return f"{name}({', '.join([*([given] if given.strip() else []), *inside])})"
+def _strength(rule: str | FeedbackRule, **wanted: float | None) -> dict[str, Any]:
+    """The strength of a spelled rule, without what it has not or names itself; a rule given as a value keeps its own."""
+    spelled = isinstance(rule, str)
+    return {name: value for name, value in wanted.items() if value is not None and spelled and leaves_out(rule, name)}
 
 
 def _distinct(decodings: Sequence[Decoding]) -> list[Decoding]:
