@@ -19,14 +19,28 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent)]
 
 import torch  # noqa: E402
+from rules_tried import (  # noqa: E402
+    Agreed,
+    BySureness,
+    Discount,
+    Doubted,
+    Drawn,
+    GrowingBound,
+    Halves,
+    Reset,
+    Shaped,
+    TwoStrengths,
+    Warm,
+)  # fmt: skip
 
 import softdlm  # noqa: E402
+from softdlm import Alternate, EntropyBound, TopN  # noqa: E402
+from softdlm.registry import spell  # noqa: E402
 from softdlm.tasks import load_task  # noqa: E402
 
-TRIED = str(Path(__file__).parent / "rules_tried.py")
 ITEMS = {"mini-math": 400, "mini-code": 150}
 BOUNDS = ("entropy(0.02)", "entropy(0.1)", "entropy(0.3)")
 FIXED = ("topn(4)", "topn(8)", "topn(16)")
@@ -55,30 +69,53 @@ def first() -> Iterator[tuple[str, str]]:
     yield from product((*soft, "vanilla"), grown)
 
 
-def second() -> Iterator[tuple[str, str]]:
-    """Ideas of the list of things not tried, and our own."""
-    ours = f"{TRIED}:"
-    patterns = [f"{ours}Halves(width={w})" for w in (2, 4, 16)] + [f"{ours}Drawn(share={s})" for s in (0.33, 0.5, 0.67)]
-    patterns += [f"{ours}BySureness(bar={b})" for b in (0.5, 0.9)] + [
-        f"{ours}TwoStrengths(low={b})" for b in (0.1, 0.2, 0.3)
+def second() -> Iterator[tuple[Any, Any]]:
+    """Growing schedules on their own, then ideas of the list of things not tried, and our own."""
+    grown = [f"steps({n}, schedule='{s}')" for n in (4, 8) for s in ("power", "cosine")]
+    grown += [f"steps({n}, schedule='power', power=2)" for n in (4, 8)]
+    soft = (
+        "slerp(k=1, lam=0.5)",
+        "slerp(k=3, lam=0.5)",
+        alternating(1, 0.5),
+        alternating(1, 0.5, 3, 2),
+        alternating(1, 0.6),
+    )
+    yield from product(soft, grown)
+    yield from product(
+        ("vanilla",), ("steps(8, schedule='power')", *(f"entropy({g})" for g in (0.05, 0.2, 0.5, 1.0, 2.0)))
+    )
+    yield from product([alternating(k, lam) for k, lam in ((1, 0.45), (2, 0.45), (2, 0.5), (3, 0.45))], BOUNDS)
+    yield from product((alternating(1, 0.5, 4, 1), alternating(3, 0.5, 3, 1), alternating(3, 0.5, 4, 1)), BOUNDS)
+    shapes = [Shaped(lam, by) for by in ("confidence", "square", "entropy") for lam in (0.5, 0.6)]
+    shapes += [Shaped(0.5, by, bar=0.9) for by in ("unsure", "sure", "middle")] + [
+        Shaped(0.6, "fade"),
+        Shaped(0.6, "rise"),
     ]
-    weights = [f"{ours}BySurenessStrength(lam={a}, scale={s})" for a in (0.5, 0.7) for s in (0.3, 1.0)]
-    weights += [f"{ours}BySurenessStrength(lam=0.6, scale=0.3, p=0.9)", "lrd(r_f=0.5)", "alternate(lrd(r_f=0.5))"]
-    resets = [f"{ours}Reset(reject={r})" for r in (0.05, 0.2)] + [f"{ours}Reset(reject=null)"]
+    yield from product([Alternate(each) for each in shapes], BOUNDS)
+    yield from product([Shaped(0.5, by) for by in ("confidence", "entropy", "unsure")], ("entropy(0.1)",))
+    patterns = [Halves(2), Halves(8), Halves(64), Drawn(0.33), Drawn(0.5), BySureness(0.5), BySureness(0.9)]
+    patterns += [TwoStrengths(low=0.2), TwoStrengths(low=0.35), TwoStrengths(lam=0.6, low=0.3)]
+    resets = [Reset(0.05), Reset(0.2), Reset(None), Alternate(Reset(None))]
     others = [
         "alternate(euclidean(k=1, lam=0.5))",
         "alternate(soft-token(k=1))",
         "alternate(remix)",
         "alternate(norm-mix(k=1))",
     ]
-    yield from product((*patterns, *weights, *resets, *others), (*BOUNDS, "topn(8)"))
-    turn = [alternating(1, 0.5), alternating(1, 0.4)]
-    commits = [f"{ours}{name}(then={each})" for each in BOUNDS for name in ("Agreed", "Doubted")]
-    commits += [f"{ours}Discount(then={each}, factor={f})" for each in BOUNDS for f in (2.0, 4.0)]
-    commits += [f"{ours}GrowingBound(gamma={g}, over={o})" for g in (0.1, 0.3) for o in (3, 6)]
-    yield from product(turn, commits)
-    warm = [f"{ours}Warm(then=topn({n}), passes={w})" for n, w in ((10, 1), (11, 2), (22, 1), (32, 2))]
+    others += ["lrd(r_f=0.5)", "alternate(lrd(r_f=0.5))", "alternate(additive)"]
+    yield from product((*patterns, *resets, *others), ("entropy(0.1)", "entropy(0.3)"))
+    bounds = [EntropyBound(0.1), EntropyBound(0.3)]
+    commits = [
+        rule for each in bounds for rule in (Agreed(each), Doubted(each), Discount(each, 2.0), Discount(each, 4.0))
+    ]
+    commits += [GrowingBound(0.1, 4), GrowingBound(0.3, 4), GrowingBound(0.3, 8), EntropyBound(0.1, "confidence")]
+    yield from product((alternating(1, 0.5), alternating(3, 0.5)), commits)
+    warm = [Warm(TopN(n), w) for n, w in ((10, 1), (11, 2), (22, 1), (32, 2))]
     yield from product(("slerp(k=1, lam=0.5)", alternating(1, 0.5), "lrd(r_f=0.5)"), warm)
+
+
+def text(rule: Any) -> str:
+    return rule if isinstance(rule, str) else spell(rule)
 
 
 LISTS = {"first": first, "second": second}
@@ -100,20 +137,19 @@ class Bench:
         self.known |= {(item.id, text): right for (item, text), right in zip(new, found, strict=True)}
         return [self.known[pair] for pair in pairs]
 
-    def measure(self, feedback: str, commit: str) -> dict[str, Any]:
+    def measure(self, feedback: Any, commit: Any) -> dict[str, Any]:
         began = time.perf_counter()
         prompts = [item.prompt for item in self.task]
-        made = softdlm.generate(
-            self.model, prompts, batch_size=512, feedback=feedback, commit=commit, max_new_tokens=64, candidates=1
-        )
+        how = {"feedback": feedback, "commit": commit, "max_new_tokens": 64, "candidates": 1}
+        made = softdlm.generate(self.model, prompts, batch_size=512, engine="dynamic", **how)
         texts = [each.text for each in made]
         right = self.verdicts(texts)
         agrees = self.task.consistent
         assert agrees is not None
         consistent = [agrees(item, text) for item, text in zip(self.task, texts, strict=True)]
         return {
-            "feedback": feedback.rpartition("/")[2],
-            "commit": commit.rpartition("/")[2],
+            "feedback": text(feedback),
+            "commit": text(commit),
             "items": len(right),
             "accuracy": 100 * sum(right) / len(right),
             "consistent": 100 * sum(consistent) / len(right),
@@ -134,12 +170,14 @@ def main() -> None:
     parser.add_argument("--list", default="first", help="first, second, or a JSON file of [feedback, commit] pairs")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--tf32", action="store_true", help="faster products, for a search")
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = asked.tf32
     pairs = list(
         dict.fromkeys(
             LISTS[asked.list]() if asked.list in LISTS else map(tuple, json.loads(Path(asked.list).read_text()))
@@ -155,14 +193,19 @@ def main() -> None:
     about = {"network": asked.name or Path(asked.model).name, "task": asked.task, "split": asked.split}
     with asked.out.open("a") as out:
         for feedback, commit in pairs[asked.part :: asked.parts]:
-            if (feedback.rpartition("/")[2], commit.rpartition("/")[2]) in done:
+            if (text(feedback), text(commit)) in done:
                 continue
             if time.monotonic() > until:
                 break
             try:
                 row = {**about, **bench.measure(feedback, commit)}
             except Exception as error:
-                row = {**about, "feedback": feedback, "commit": commit, "error": f"{type(error).__name__}: {error}"}
+                row = {
+                    **about,
+                    "feedback": text(feedback),
+                    "commit": text(commit),
+                    "error": f"{type(error).__name__}: {error}",
+                }
             out.write(json.dumps(row) + "\n")
             out.flush()
 

@@ -1,6 +1,6 @@
 """benchmarks/beyond.py on several networks and both tasks, side by side on one GPU.
 
-    python benchmarks/beyond_all.py NETWORKS_FOLDER OUT_FOLDER --list first --seconds 300
+python benchmarks/beyond_all.py NETWORKS_FOLDER OUT_FOLDER --list first --seconds 300
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", type=Path, help="folder with a checkpoint folder for each network; builtin is added")
+    parser.add_argument("networks", type=Path, help="folder of checkpoint folders; builtin is added")
     parser.add_argument("out", type=Path)
     parser.add_argument("--list", default="first")
     parser.add_argument("--tasks", default="mini-math,mini-code")
@@ -33,8 +33,17 @@ def main() -> None:
         for task in asked.tasks.split(","):
             for part in range(asked.parts):
                 out = asked.out / f"{name}-{task}-{part}.jsonl"
-                command = [sys.executable, script, "--model", place, "--name", name, "--task", task, "--list", asked.list]
-                command += ["--part", str(part), "--parts", str(asked.parts), "--seconds", str(asked.seconds)]
+                command = [sys.executable, script, "--model", place, "--name", name, "--task", task]
+                command += [
+                    "--list",
+                    asked.list,
+                    "--part",
+                    str(part),
+                    "--parts",
+                    str(asked.parts),
+                    "--seconds",
+                    str(asked.seconds),
+                ]
                 running.append(subprocess.Popen([*command, "--out", str(out), *asked.rest]))
     for each in running:
         each.wait()

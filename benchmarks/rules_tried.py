@@ -1,6 +1,7 @@
 """Rules that were tried in the search for better decoding (docs/when-soft-tokens-help.md) and are no part of softdlm.
 
-Each can be used by its file: `--feedback "benchmarks/rules_tried.py:Halves(lam=0.5)"`. benchmarks/beyond.py measures them.
+Each can be used by its file: `--feedback "benchmarks/rules_tried.py:Halves(lam=0.5)"`. They are measured by
+benchmarks/beyond.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from softdlm import EntropyBound, Slerp, TopN
 from softdlm.commit import places
-from softdlm.distributions import entropy, js, none_yet, nucleus, probs_of
+from softdlm.distributions import js, none_yet, probs_of
 from softdlm.feedback import aggregate, slerp
 from softdlm.types import Context, Embeddings, Prediction, RuleState
 
@@ -77,23 +78,33 @@ class TwoStrengths:
 
 
 @dataclass(frozen=True)
-class BySurenessStrength:
-    """LRD's weight on the arc: lam (1 - H / log V), of the nucleus of share p or of k candidates."""
+class Shaped:
+    """Strength by certainty or progress: lam times a factor in [0, 1] that `by` names.
 
-    lam: float = 0.6
-    scale: float = 1.0
-    """H is divided by `scale` x log V: a small vocabulary of likely tokens wants less than 1."""
-    p: float | None = None
+    confidence, confidence**2; entropy: 1 - H / (scale log V), LRD's weight; fade and rise: by the share still open;
+    unsure: 1 below `bar`; sure: 1 from `bar` on; middle: 1 between 1 - bar and bar.
+    """
+
+    lam: float = 0.5
+    by: str = "confidence"
     k: int = 1
-    needs = "probs"
+    scale: float = 0.3
+    bar: float = 0.9
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Tensor:
-        probs = probs_of(prediction)
-        sure = (1 - entropy(probs) / (self.scale * math.log(probs.shape[-1]))).clamp(0, 1).float().unsqueeze(-1)
-        mean = aggregate(prediction, embeddings, self.k)
-        if self.p is not None:
-            mean = nucleus(probs, self.p).to(embeddings.table.dtype) @ embeddings.table
-        return slerp(embeddings.mask, mean, self.lam * sure)
+        first = prediction.topk_probs[:, 0].float()
+        left = (context.left / context.block_masks.clamp(min=1)).float()
+        factor = {
+            "confidence": first,
+            "square": first**2,
+            "entropy": 1 - prediction.entropy.float() / (self.scale * math.log(len(embeddings.table))),
+            "fade": left,
+            "rise": 1 - left,
+            "unsure": (first < self.bar).float(),
+            "sure": (first >= self.bar).float(),
+            "middle": ((first > 1 - self.bar) & (first < self.bar)).float(),
+        }[self.by]
+        return slerp(embeddings.mask, aggregate(prediction, embeddings, self.k), self.lam * factor.clamp(0, 1)[:, None])
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ class Discount:
 
 @dataclass(frozen=True)
 class Agreed:
-    """Only positions whose token is that of the last pass, in which they were hard if now they are soft; at least one."""
+    """Only positions whose token is that of the last pass; one of the two passes saw them hard. At least one."""
 
     then: Any = field(default_factory=lambda: EntropyBound(0.1))
 
