@@ -30,6 +30,7 @@ from rules_tried import (  # noqa: E402
     Drawn,
     GrowingBound,
     Halves,
+    NoEnd,
     Reset,
     Shaped,
     TwoStrengths,
@@ -114,11 +115,54 @@ def second() -> Iterator[tuple[Any, Any]]:
     yield from product(("slerp(k=1, lam=0.5)", alternating(1, 0.5), "lrd(r_f=0.5)"), warm)
 
 
+def third() -> Iterator[tuple[Any, Any]]:
+    """Hard commits with more strengths, and EOS that is not fed back."""
+    bounds = ("entropy(0.1)", "entropy(0.3)", "hard_only(entropy(0.1))", "hard_only(entropy(0.3))")
+    ends = [Alternate(NoEnd(k)) for k in (1, 2, 3)] + [Alternate(NoEnd(1, 0.4)), Alternate(NoEnd(3, 0.4))]
+    yield from product(ends, bounds)
+    more = [
+        alternating(1, 0.5, 3, 1),
+        alternating(1, 0.45),
+        alternating(2, 0.45),
+        alternating(2, 0.5),
+        alternating(3, 0.5),
+    ]
+    yield from product(more, bounds[2:])
+
+
+def final() -> Iterator[tuple[Any, Any]]:
+    """For test items, the most important first: vanilla, the paper's rule, and what validation items spoke for."""
+    ours, safe = alternating(1, 0.5), alternating(1, 0.3)
+    yield from product(("vanilla",), ("entropy(0.1)", "topn(1)", "entropy(0.02)", "entropy(0.3)"))
+    yield from product((ours,), ("hard_only(entropy(0.1))", "hard_only(entropy(0.3))", "hard_only(entropy(0.02))"))
+    yield from product((ours, safe), ("entropy(0.1)", "entropy(0.3)", "entropy(0.02)", "topn(1)"))
+    yield from product(("slerp(k=3, lam=0.5)",), ("entropy(0.1)", "topn(8)", "topn(16)", "topn(4)"))
+    yield from product((alternating(1, 0.6),), [f"steps({n}, schedule='cosine')" for n in (8, 4, 16)])
+
+
+def final_more() -> Iterator[tuple[Any, Any]]:
+    """The rest of the frontiers, for the shipped network."""
+    ours = alternating(1, 0.5)
+    yield from product(("vanilla",), [f"entropy({g})" for g in (0.05, 0.2, 0.5, 1.0)])
+    yield from product((alternating(3, 0.4), alternating(3, 0.3), alternating(3, 0.5)), (*BOUNDS, "topn(1)"))
+    yield from product((alternating(1, 0.4),), ("topn(1)", *BOUNDS))
+    yield from product((alternating(1, 0.5, 3, 1),), ("entropy(0.1)", "entropy(0.3)", "hard_only(entropy(0.1))"))
+    yield from product((ours,), ("topn(2)", "topn(4)", "topn(8)", "topn(16)", "threshold(0.9)", "threshold(0.95)"))
+    yield from product((ours, "slerp(k=1, lam=0.5)"), [f"steps({n}, schedule='cosine')" for n in (8, 4)])
+    yield from product(
+        (alternating(1, 0.5, 3, 2),), ("hard_only(topn(4))", "hard_only(topn(8))", "steps(8, schedule='power')")
+    )
+    yield from product(("slerp(k=1, lam=0.5)",), ("topn(4)", "topn(8)", "topn(16)", "entropy(0.1)"))
+    yield from product(
+        (Alternate(NoEnd(1)), Alternate(NoEnd(3))), ("entropy(0.1)", "hard_only(entropy(0.1))", "entropy(0.3)")
+    )
+
+
 def text(rule: Any) -> str:
     return rule if isinstance(rule, str) else spell(rule)
 
 
-LISTS = {"first": first, "second": second}
+LISTS = {"first": first, "second": second, "third": third, "final": final, "final-more": final_more}
 
 
 class Bench:

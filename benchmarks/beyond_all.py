@@ -20,8 +20,7 @@ def main() -> None:
     parser.add_argument("--only", help="names of networks, separated by commas")
     parser.add_argument("--parts", type=int, default=1, help="processes for each network and task")
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("rest", nargs="*", help="further options of beyond.py, after --")
-    asked = parser.parse_args()
+    asked, rest = parser.parse_known_args()  # the rest are options of beyond.py
     asked.out.mkdir(parents=True, exist_ok=True)
     folders = [each.parent for each in sorted(asked.networks.glob("*/model.safetensors"))]
     names = {"builtin": "builtin", **{each.name: str(each) for each in folders}}
@@ -44,7 +43,7 @@ def main() -> None:
                     "--seconds",
                     str(asked.seconds),
                 ]
-                running.append(subprocess.Popen([*command, "--out", str(out), *asked.rest]))
+                running.append(subprocess.Popen([*command, "--out", str(out), *rest]))
     for each in running:
         each.wait()
     lines = {file.name: len(file.read_text().splitlines()) for file in sorted(asked.out.glob("*.jsonl"))}

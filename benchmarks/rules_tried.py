@@ -108,6 +108,19 @@ class Shaped:
 
 
 @dataclass(frozen=True)
+class NoEnd:
+    """SLERP, but a position whose best candidate is EOS stays [MASK]: the answer's length is not fed back."""
+
+    k: int = 1
+    lam: float = 0.5
+    eos: int = 1
+
+    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Tensor:
+        soft = Slerp(self.k, self.lam)(prediction, embeddings, context)
+        return torch.where(prediction.topk_ids[:, :1] == self.eos, embeddings.mask, soft)
+
+
+@dataclass(frozen=True)
 class Reset:
     """ReMix's reset on the arc: [MASK] for one pass where JS(now, last) > reject, or where the best token changed."""
 
