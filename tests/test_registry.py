@@ -34,7 +34,8 @@ from softdlm import (
     TopNEps,
 )
 from softdlm.errors import UsageError
-from softdlm.registry import build, described, names, source_digest, spell, title
+from softdlm.registry import build, described, names, parameters, spell, title
+from softdlm.rule_files import source_digest
 
 shares = st.floats(0, 1)
 ranks = st.sampled_from(["confidence", "margin", "entropy"])

@@ -45,7 +45,8 @@ class HardOnly:
     """The rule `then` among the positions whose input was [MASK] in this pass; among all where no such one is open.
 
     A position that was fed its own guess tends to confirm it. Beside `Alternate`, every position is judged only in
-    passes in which it sees its neighbours' soft tokens and not its own.
+    passes in which it sees its neighbours' soft tokens and not its own. A token that is to commit last waits for the
+    soft positions too.
     """
 
     then: CommitRule
@@ -61,5 +62,6 @@ class HardOnly:
         return f"{rate_label(self.then)}, hard only"
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
-        hard = open & ~context.soft
+        soft, deferred = open & context.soft, prediction.deferred
+        hard = open & ~soft & ~(deferred & (soft & ~deferred).any(1, keepdim=True))
         return self.then(prediction, torch.where(hard.any(1, keepdim=True), hard, open), context)

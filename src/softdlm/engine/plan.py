@@ -14,7 +14,7 @@ from softdlm.cache import CachePolicy, Caching
 from softdlm.commit import CommitRule
 from softdlm.decoding import Decoding, EarlyFinish
 from softdlm.errors import PromptError
-from softdlm.feedback import FeedbackRule, Mask
+from softdlm.feedback import FeedbackRule, is_vanilla
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling
 from softdlm.registry import inside
@@ -59,7 +59,7 @@ class Plan:
     @property
     def vanilla(self) -> bool:
         """Whether an open position stays [MASK], so that only the block's positions need a prediction."""
-        return isinstance(self.feedback, Mask)
+        return is_vanilla(self.feedback)
 
     @property
     def draws(self) -> bool:
