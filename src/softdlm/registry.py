@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -135,6 +135,11 @@ def inside(rule: Any) -> Iterator[Any]:
     parts = [getattr(rule, each.name) for each in dataclasses.fields(rule)] if dataclasses.is_dataclass(rule) else []
     for part in filter(callable, parts):
         yield from inside(part)
+
+
+def needs_of(rules: Iterable[Any]) -> frozenset[str]:
+    """What the rules, and those inside them, need of a prediction besides its candidates."""
+    return frozenset(need for rule in rules for each in inside(rule) if (need := getattr(each, "needs", None)))
 
 
 class Described(NamedTuple):

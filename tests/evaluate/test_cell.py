@@ -225,6 +225,12 @@ def test_cells_travel_can_be_looked_up_and_say_what_they_are() -> None:
     assert str(cell(commit="entropy(0.1)")) == "tiny · mini-math · vanilla · entropy bound 0.1"
     assert cell("norm-mix(k=2)").labels["method"] == "norm-mix k=2"
     assert cell("slerp-candidate-norm").labels["method"] == "slerp-candidate-norm k=3 lam=0.3"
+    assert cell("alternate(slerp(k=1, lam=0.5))").labels["method"] == "alternate-slerp k=1 lam=0.5"
+    assert cell("alternate(slerp, period=3)").labels["method"] == "alternate-slerp period=3 k=3 lam=0.3"
+    assert cell("alternate(remix(mix=0.25))").labels["method"] == "alternate-remix mix=0.25"
+    assert cell("slerp", "hard_only(steps(4, schedule='power', power=2))").labels["rate"] == (
+        "4 steps, power 2, hard only"
+    )
     assert str(cell(commit=Sure(0.75))) == "tiny · mini-math · vanilla · surer than 0.75"
 
 
