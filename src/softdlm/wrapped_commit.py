@@ -15,7 +15,7 @@ from softdlm.types import Context, Prediction
 
 @dataclass(frozen=True)
 class Around:
-    """A rule that chooses when and among which positions the rule `then` is asked."""
+    """What rules around another one share: they wait as long as the rule `then`, which has no memory."""
 
     then: CommitRule
 

@@ -26,7 +26,7 @@ from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, fits, rea
 from softdlm.report.progress import clock, progress_line
 from softdlm.rival_commit import TopNEps
 from softdlm.version import __version__
-from softdlm.wrapped_commit import Around
+from softdlm.wrapped_commit import HardOnly, LeadIn
 
 PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
 ADAPTIVE = 4
@@ -167,7 +167,7 @@ def expected_passes(planned: Planned) -> float:
     """
     decoding = planned.cell.decoding
     rule, canvas = decoding.rules[0], decoding.max_new_tokens or 1
-    while isinstance(rule, Around):
+    while isinstance(rule, LeadIn | HardOnly):
         rule = rule.then
     block = decoding.block_length or canvas
     blocks = [min(block, canvas - start) for start in range(0, canvas, block)]
