@@ -16,7 +16,7 @@ from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec, protocol, task_reco
 from softdlm.evaluate.task import load_eval_task
 from softdlm.records.canonical import canonical, digest
 from tests.conftest import tiny
-from tests.evaluate.cells import cell
+from tests.evaluate.cells import RULES, cell
 from tests.tokenizers import checkpoint
 
 BASE = cell("slerp", "topn(4)")
@@ -155,6 +155,17 @@ def test_a_rule_of_a_users_module_counts_by_its_source(tmp_path: Path, monkeypat
     assert records[0] == records[1]
     assert records[0]["feedback"] == "Mine(k=3)"
     assert records[2] == {**records[0], "feedback_source": records[2]["feedback_source"]} != records[0]
+
+
+@pytest.mark.parametrize("spelled", ["rules.py:Mine(k=2)", "alternate(rules.py:Mine(k=2), period=3)"])
+def test_a_spelled_rule_from_a_file_counts_by_its_text_wherever_it_stands(tmp_path: Path, spelled: str) -> None:
+    records = []
+    for place, more in (("a", ""), ("b", ""), ("c", "# edited")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "rules.py").write_text(RULES + more)
+        records.append(cell(spelled.replace("rules.py", f"{tmp_path / place}/rules.py")).decoding.record())
+    assert records[0]["feedback"] == spelled
+    assert records[0] == records[1] == {**records[2], "feedback_source": records[0]["feedback_source"]} != records[2]
 
 
 @pytest.mark.parametrize("commit", ["{}:leftmost", "lead_in"])
