@@ -12,7 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softdlm
-from softdlm import EntropyBound, Euclidean, Generation, Mask, Slerp, Steps, Threshold, TopN
+from softdlm import (
+    Alternate,
+    EntropyBound,
+    Euclidean,
+    Generation,
+    HardOnly,
+    Mask,
+    ReMix,
+    Slerp,
+    Steps,
+    Threshold,
+    TopN,
+)
 from tests.conftest import FAMILIES, tiny
 from tests.strategies import generator
 
@@ -23,6 +35,8 @@ METHODS: list[dict[str, Any]] = [
     {"commit": EntropyBound(0.4), "feedback": Euclidean(), "block_length": 4},
     {"commit": Steps(5, schedule="eps", rank="entropy"), "feedback": Slerp(lam=0.1)},
     {"commit": Steps(3), "feedback": Slerp(), "block_length": 8},
+    {"commit": HardOnly(EntropyBound(0.4)), "feedback": Alternate(Slerp()), "block_length": 8, "eos": "last"},
+    {"commit": Steps(4, schedule="power"), "feedback": Alternate(ReMix(), 3, 2), "block_length": 5, "cache": "dual"},
     {"commit": TopN(3), "feedback": Slerp(), "temperature": 0.8, "top_p": 0.9, "seed": 11},
     {"commit": Threshold(0.5), "feedback": Slerp(), "block_length": 4, "cache": "dual"},
     {"commit": EntropyBound(0.4), "feedback": Slerp(), "block_length": 5, "cache": "prefix", "refresh": 3},

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 import softdlm
 from softdlm import (
+    Alternate,
     Canvas,
     EntropyBound,
     Euclidean,
     Factor,
+    HardOnly,
     LeadIn,
     Mask,
     Slerp,
@@ -39,9 +41,18 @@ networks = st.sampled_from(NETWORKS)
 kinds = st.sampled_from(["prefix", "dual"])
 seeds = st.integers(0, 999)
 commits: Any = st.sampled_from(
-    [TopN(1), TopN(3), Threshold(0.5), Factor(1.2), EntropyBound(0.5), Steps(4), LeadIn(Threshold(0.4))]
+    [
+        TopN(1),
+        TopN(3),
+        Threshold(0.5),
+        Factor(1.2),
+        EntropyBound(0.5),
+        Steps(4),
+        LeadIn(Threshold(0.4)),
+        HardOnly(TopN(2)),
+    ]
 )
-feedbacks: Any = st.sampled_from([Mask(), Slerp(), Euclidean(k=2)])
+feedbacks: Any = st.sampled_from([Mask(), Slerp(), Euclidean(k=2), Alternate(Slerp(), 3, 2)])
 lengths = st.sampled_from([3, 4, 8])
 
 

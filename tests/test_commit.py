@@ -1,16 +1,33 @@
 """Commit rules against their laws and against the published rules written out position by position."""
 
 import math
+from itertools import accumulate, pairwise
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from softdlm import EntropyBound, Factor, LeadIn, Prophet, ReMixCommit, Steps, Threshold, TopN, TopNEps, UsageError
+import softdlm
+from softdlm import (
+    Canvas,
+    EntropyBound,
+    Factor,
+    HardOnly,
+    LeadIn,
+    Prophet,
+    ReMixCommit,
+    Steps,
+    Threshold,
+    TopN,
+    TopNEps,
+    UsageError,
+)
 from softdlm.commit import CommitRule, Rank, order, places, scores
 from softdlm.types import Context, Prediction
+from tests.conftest import tiny
 from tests.strategies import Scene, scenes
 
 RANKS: list[Rank] = ["confidence", "margin", "entropy"]
@@ -19,6 +36,7 @@ rules = st.one_of(
     st.builds(TopN, st.integers(1, 12), st.sampled_from(RANKS)),
     st.builds(Steps, st.integers(1, 12), over=st.sampled_from(["masks", "block"]), rank=st.sampled_from(RANKS)),
     st.builds(Steps, st.integers(1, 12), schedule=st.just("eps"), rank=st.sampled_from(RANKS)),
+    st.builds(Steps, st.integers(1, 12), schedule=st.sampled_from(["power", "cosine"]), rank=st.sampled_from(RANKS)),
     st.builds(Threshold, bounds, strict=st.booleans()),
     st.builds(Threshold, bounds, budget=st.integers(1, 12)),
     st.builds(Threshold, bounds, floor=st.builds(Steps, st.integers(1, 12), over=st.just("block"))),
@@ -176,20 +194,77 @@ def test_eps_steps_follow_dreams_schedule(masks: int, steps: int, eps: float) ->
     assert left == 0
 
 
+growing = st.one_of(
+    st.builds(lambda power: {"schedule": "power", "power": power}, st.floats(1, 6)), st.just({"schedule": "cosine"})
+)
+
+
+def share_by(number: int, steps: int, schedule: str, power: float = 1.5) -> float:
+    """Of the block's masks, what is to be committed after so many passes."""
+    part = number / steps
+    return part**power if schedule == "power" else 1 - math.cos(part * math.pi / 2)
+
+
+@given(st.integers(1, 80), st.integers(1, 12), growing)
+def test_growing_steps_take_the_passes_of_top_n_and_grow(masks: int, n: int, grows: dict[str, Any]) -> None:
+    """At least one in each pass, and no pass less than the one before but for rounding."""
+    steps = math.ceil(masks / n)
+    counts = _counts(Steps(steps, **grows), masks, passes=steps)
+    assert sum(counts) == masks
+    assert min(counts) >= 1
+    assert all(later >= earlier - 1 for earlier, later in pairwise(counts))
+
+
+@given(st.integers(1, 80), st.integers(1, 40), growing)
+def test_growing_steps_are_at_their_share_after_every_pass(masks: int, steps: int, grows: dict[str, Any]) -> None:
+    """Unless that is less than one for each pass so far; with more passes than masks, one each."""
+    done = list(accumulate(_counts(Steps(steps, **grows), masks, passes=steps)))
+    for number, total in enumerate(done, 1):
+        exact = masks * share_by(number, steps, **grows)
+        if abs(exact % 1 - 0.5) > 1e-9:  # the edge of rounding is anybody's
+            assert total == min(max(round(exact), number), masks)
+    assert done[-1] == masks
+
+
+@given(st.integers(1, 80), st.integers(1, 12))
+def test_power_one_is_an_even_split(masks: int, n: int) -> None:
+    steps = math.ceil(masks / n)
+    done = list(accumulate(_counts(Steps(steps, schedule="power", power=1.0), masks, passes=steps)))
+    assert all(abs(total - masks * number / steps) <= 0.5 for number, total in enumerate(done, 1))
+
+
+def test_a_higher_power_begins_slower() -> None:
+    even, usual, steep = (_counts(Steps(8, schedule="power", power=power), 32, passes=8) for power in (1.0, 1.5, 3.0))
+    assert even == [4] * 8
+    assert usual == [1, 3, 3, 4, 5, 5, 5, 6]
+    assert steep == [1, 1, 1, 1, 4, 6, 7, 11]
+    assert _counts(Steps(8, schedule="cosine"), 32, passes=8) == [1, 1, 3, 4, 5, 6, 6, 6]
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(["llada", "dream"]), st.integers(1, 6), st.sampled_from([None, 4, 6]), growing)
+def test_growing_steps_count_each_block_of_each_row(
+    family: str, steps: int, block: int | None, grows: dict[str, Any]
+) -> None:
+    """In a ragged batch: rows of 13 and 9, whose last blocks are shorter."""
+    model = tiny(family)
+    canvas = Canvas.pack([[3, 4, 5], [6, 7]], [16, 11], model.mask_id, 0)
+    taken: dict[tuple[int, int], list[int]] = {}
+    for step in softdlm.denoise(model, canvas, commit=Steps(steps, **grows), block_length=block):
+        for row in step.running.nonzero().flatten().tolist():
+            start = int(step.context.index[row][step.active[row]].min()) // (block or 99)
+            taken.setdefault((row, start), []).append(int(step.committed[row].sum()))
+    for row, new in enumerate([13, 9]):
+        sizes = [min(block or new, new - start) for start in range(0, new, block or new)]
+        for number, masks in enumerate(sizes):
+            passes = min(steps, masks)
+            assert taken[row, number] == _counts(Steps(steps, **grows), masks, passes=passes)
+
+
 def test_budget_caps_a_threshold_by_its_share_of_the_passes() -> None:
     scene = _scene_with_entropy(torch.tensor([[0.1] * 8]))
     assert len(chosen(scene, Threshold(0.0), 0)) == 8
     assert len(chosen(scene, Threshold(0.0, budget=4), 0)) == 2
-
-
-@given(scenes(last=True), bounds)
-def test_a_lead_in_is_the_first_position_of_a_block_and_then_the_rule(scene: Scene, tau: float) -> None:
-    chosen = LeadIn(Threshold(tau))(scene.prediction, scene.open, scene.context)
-    usual = Threshold(tau)(scene.prediction, scene.open, scene.context)
-    for row, passes in enumerate(scene.context.block_passes.flatten().tolist()):
-        first = [int(scene.open[row].int().argmax())]
-        expected = first if passes == 0 else usual[row].nonzero().flatten().tolist()
-        assert chosen[row].nonzero().flatten().tolist() == expected
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -199,7 +274,12 @@ def test_a_lead_in_is_the_first_position_of_a_block_and_then_the_rule(scene: Sce
         (lambda: TopN(0), "at least 1, not 0"),
         (lambda: TopN(1, "luck"), "not 'luck'"),  # type: ignore[arg-type]
         (lambda: Steps(0), "not 0"),
-        (lambda: Steps(4, schedule="cosine"), "not 'cosine'"),  # type: ignore[arg-type]
+        (lambda: Steps(4, schedule="sine"), "even, eps, power, cosine, not 'sine'"),  # type: ignore[arg-type]
+        (lambda: Steps(4, schedule="power", power=0.9), "power must be at least 1.*, not 0.9"),
+        (lambda: Steps(4, schedule="power", power=float("nan")), "not nan"),
+        (lambda: Steps(4, schedule="power", power=float("inf")), "not inf"),
+        (lambda: Steps(4, schedule="cosine", over="block"), "schedule='cosine' counts the block's"),
+        (lambda: Steps(4, schedule="power", over="block"), "leave out over='block'"),
         (lambda: Steps(4, eps=1.5), "not 1.5"),
         (lambda: Threshold(-0.1), "not -0.1"),
         (lambda: Threshold(float("nan")), "not nan"),
@@ -241,6 +321,10 @@ def _scene_with_entropy(entropy: torch.Tensor) -> Scene:
         TopN(2, rank="margin"),
         Steps(4),
         Steps(4, schedule="eps"),
+        Steps(4, schedule="power"),
+        Steps(4, schedule="cosine"),
+        HardOnly(TopN(2)),
+        LeadIn(HardOnly(EntropyBound(0.1))),
         Threshold(0.9),
         Threshold(0.95, floor=Steps(4, over="block"), strict=True, budget=8),
         Factor(1.0),

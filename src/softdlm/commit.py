@@ -101,7 +101,8 @@ class Steps:
         return self.steps if self.schedule == "eps" else 0
 
     def __str__(self) -> str:
-        return f"{self.steps} {'step' if self.steps == 1 else 'steps'}, {self.schedule}"
+        power = f" {self.power:g}" if self.schedule == "power" else ""
+        return f"{self.steps} {'step' if self.steps == 1 else 'steps'}, {self.schedule}{power}"
 
     def __post_init__(self) -> None:
         check_least("steps", self.steps, 1)

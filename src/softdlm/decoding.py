@@ -23,6 +23,7 @@ from softdlm.models.denoiser import Denoiser
 from softdlm.models.own_settings import OwnSettings
 from softdlm.predict import Confidence, Sampling
 from softdlm.records.canonical import canonical
+from softdlm.rule_files import source_digest
 from softdlm.shortcuts import SHORTCUTS, expand
 
 EosPolicy = Literal["allow", "last", "forbid", "forbid-first"]
@@ -206,7 +207,7 @@ class Decoding:
         for kind in ("commit", "feedback"):
             rule = getattr(self, kind)
             rule = registry.build(kind, rule) if isinstance(rule, str) else rule
-            if rule is not None and (source := registry.source_digest(rule)) is not None:
+            if rule is not None and (source := source_digest(rule)) is not None:
                 written |= {kind: _without_folder(written[kind]), f"{kind}_source": source}
         return canonical(written)
 
@@ -259,7 +260,7 @@ def _plain(value: Any) -> Any:
 
 def _without_folder(spelled: str) -> str:
     """`folder/rules.py:Mine(k=3)` as `rules.py:Mine(k=3)`: where the file lies changes no answer."""
-    return re.sub(r"[^(=]*[/\\](?=[^/\\]+\.py:)", "", spelled)
+    return re.sub(r"(^|[(=]|, )[^(=,]*[/\\](?=[^/\\]+\.py:)", r"\1", spelled)
 
 
 def _token_ids(model: Denoiser, ids: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,8 +19,9 @@ from torch import Tensor
 from softdlm import kernels
 from softdlm.arc import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.errors import UsageError
+from softdlm.parsing import whole
 from softdlm.registry import named
-from softdlm.types import Context, Embeddings, Prediction, RuleState, Stateful
+from softdlm.types import Context, Embeddings, Prediction, RuleState, Stateful, first_memory
 
 
 @runtime_checkable
@@ -190,6 +191,8 @@ class Alternate:
             raise UsageError(
                 f"alternate needs a feedback rule inside, such as slerp(k=1, lam=0.5), not {self.feedback!r}"
             )
+        for name in ("period", "soft"):
+            whole(name, getattr(self, name))
         if not 1 <= self.soft <= self.period:
             raise UsageError(f"need 1 <= soft <= period, not soft={self.soft} period={self.period}")
 
@@ -202,8 +205,7 @@ class Alternate:
         return (context.index + context.passes + 1) % self.period < self.soft
 
     def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> RuleState:
-        inner = self.feedback
-        return inner.init(rows, length, device, vocabulary) if isinstance(inner, Stateful) else {}
+        return first_memory(self.feedback, rows, length, device, vocabulary)
 
     def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
         return self.feedback.update(state, prediction, context) if isinstance(self.feedback, Stateful) else state
@@ -211,6 +213,11 @@ class Alternate:
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
         soft = self.feedback(prediction, embeddings, context)
         return torch.where(self.turn(context).unsqueeze(-1), soft, embeddings.mask)
+
+
+def is_vanilla(rule: FeedbackRule) -> bool:
+    """Whether an open position always stays [MASK]: `vanilla`, also inside other rules."""
+    return is_vanilla(rule.feedback) if isinstance(rule, Alternate) else isinstance(rule, Mask)
 
 
 def feed_back(

@@ -6,13 +6,17 @@ Each function takes the name of the setting, for its error message, and the valu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any, get_args
 
 from softdlm.errors import UsageError
 
 LARGEST = 2**63 - 1
 """What a tensor of whole numbers can hold."""
+_PIECE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)
+"""A text in quotes, or one letter."""
+_DEEPER = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
 def is_none(value: Any) -> bool:
@@ -57,6 +61,29 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(text, str) and text for text in found):
         raise UsageError(f"{name} must be text that is not empty, or a list of such texts, not {value!r}")
     return found
+
+
+def between_commas(text: str) -> list[str]:
+    """The texts between commas; a comma inside brackets or quotes belongs to its text."""
+    found = [""]
+    for piece, depth in _depths(text):
+        if piece == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += piece
+    return found
+
+
+def balanced(text: str) -> bool:
+    """Whether every bracket is closed, and none before it is opened."""
+    depths = [0, *(depth for _, depth in _depths(text))]
+    return min(depths) == depths[-1] == 0
+
+
+def _depths(text: str) -> Iterator[tuple[str, int]]:
+    """Each piece of a text, and how many brackets are open after it."""
+    pieces = _PIECE.findall(text)
+    return zip(pieces, accumulate(_DEEPER.get(piece, 0) for piece in pieces), strict=True)
 
 
 def one_of(allowed: Any) -> Callable[[str, Any], Any]:

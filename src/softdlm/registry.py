@@ -10,15 +10,13 @@ import ast
 import dataclasses
 import inspect
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from softdlm.errors import UsageError
-from softdlm.parsing import whole
-from softdlm.records.canonical import content_digest
+from softdlm.parsing import balanced, between_commas, whole
+from softdlm.rule_files import home_of, load_rule
 
 Kind = Literal["commit", "feedback", "cache"]
 Rule = TypeVar("Rule", bound=type)
@@ -26,10 +24,11 @@ STRENGTH = ("k", "lam")
 """Parameters that a spelling names even at their defaults: results are compared by them."""
 FILLED = (*STRENGTH, "rank")
 """Parameters that a Decoding may fill from elsewhere, where a spelling leaves them out."""
-FILE_MODULE = "softdlm_rules_"
-"""How the modules of rule files are named in `sys.modules`."""
-_FROM_FILE = re.compile(r"(?P<file>.+\.py):(?P<call>.+)", re.DOTALL)
+LITERALS = {"true": True, "false": False, "null": None}
+"""Words of JSON that a spelling may hold."""
+_FROM_FILE = re.compile(r"\s*(?P<file>.+?\.py):(?P<call>.+)", re.DOTALL)
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_][\w-]*)\s*(\((?P<arguments>.*)\))?\s*", re.DOTALL)
+_ARGUMENT = re.compile(r"((?P<name>[A-Za-z_]\w*)\s*=\s*)?(?P<value>.+)", re.DOTALL)
 
 
 class Entry(NamedTuple):
@@ -100,8 +99,8 @@ def spell(rule: Any, *, full: bool = False) -> str:
     `full` names all parameters that could be filled from elsewhere, so that nothing is left to fill.
     """
     if inspect.isfunction(rule):
-        return f"{_home(rule)}{rule.__name__}"
-    name = _NAMES[type(rule)][1] if type(rule) in _NAMES else f"{_home(type(rule))}{type(rule).__qualname__}"
+        return f"{home_of(rule)}{rule.__name__}"
+    name = _NAMES[type(rule)][1] if type(rule) in _NAMES else f"{home_of(type(rule))}{type(rule).__qualname__}"
     if not dataclasses.is_dataclass(rule):
         return name
     parts = [_spelled(rule, number, each.name, full) for number, each in _shown(rule, full)]
@@ -138,39 +137,9 @@ def inside(rule: Any) -> Iterator[Any]:
         yield from inside(part)
 
 
-def source_digest(rule: Any) -> str | None:
-    """A digest of the files that a user's rule and its inner rules are written in, so that an edit is a change.
-
-    None for rules of softdlm.
-    """
-    sources = tuple(_sources(rule))
-    return content_digest(*sources, length=20) if sources else None
-
-
-def _sources(rule: Any) -> Iterator[str]:
-    plain = inspect.isfunction(rule) and rule.__closure__ is None and rule.__name__ != "<lambda>"
-    kind: Any = rule if plain else type(rule)
-    if not plain and not hasattr(kind, "__dataclass_fields__"):
-        raise UsageError(f"the settings of {rule!r} cannot be read: write the rule as a dataclass or a plain function")
-    if not (kind.__module__ or "").startswith("softdlm."):
-        yield _source(kind)
-    if plain and "<locals>" in kind.__qualname__:
-        yield f"{kind.__qualname__} {kind.__defaults__} {kind.__kwdefaults__}"
-    inner = [] if plain else [getattr(rule, each.name) for each in dataclasses.fields(kind)]
-    for each in filter(callable, inner):
-        yield from _sources(each)
-
-
-def _source(kind: Any) -> str:
-    """The text of the whole file, where there is one: a rule may call its neighbours."""
-    if (content := getattr(sys.modules.get(kind.__module__), "SOURCE", None)) is not None:
-        return content
-    for place in (inspect.getmodule(kind), kind):
-        try:
-            return inspect.getsource(place)  # type: ignore[arg-type]
-        except (OSError, TypeError):
-            continue
-    raise UsageError(f"the source of {kind.__qualname__} cannot be read, so an edit would go unseen: save it in a file")
+def needs_of(rules: Iterable[Any]) -> frozenset[str]:
+    """What the rules, and those inside them, need of a prediction besides its candidates."""
+    return frozenset(need for rule in rules for each in inside(rule) if (need := getattr(each, "needs", None)))
 
 
 class Described(NamedTuple):
@@ -197,74 +166,65 @@ def _read(
     kind: Kind, text: str, *parameters: Mapping[str, Any] | None
 ) -> tuple[Any, Mapping[str, Any], list[Any], dict[str, Any]]:
     """The class or function, the parameters that its name fixes, and the arguments of a spelling."""
-    from_file = _FROM_FILE.fullmatch(text)
+    from_file = _from_file(text)
     call = _CALL.fullmatch(from_file["call"] if from_file else text)
     if call is None:
         raise UsageError(f"{text!r} is not the spelling of a {kind} rule, such as {_example(kind)}")
     arguments, keywords = _arguments(kind, text, call["arguments"] or "", *parameters)
     if from_file:
-        return _load(Path(from_file["file"]), call["name"]), {}, arguments, keywords
+        return load_rule(Path(from_file["file"]), call["name"]), {}, arguments, keywords
     entry = _ENTRIES[kind].get(call["name"])
     if entry is None:
         raise UsageError(f"unknown {kind} rule {call['name']!r}; known are {', '.join(names(kind))}")
     return entry.rule, entry.fixed, arguments, keywords
 
 
+def _from_file(text: str) -> re.Match[str] | None:
+    """The file and the call of `rules.py:Mine(k=3)`; that in `alternate(rules.py:Mine)` belongs to an inner rule."""
+    found = _FROM_FILE.fullmatch(text)
+    return found if found is not None and balanced(found["file"]) else None
+
+
 def _arguments(
     kind: Kind, text: str, inside: str, *parameters: Mapping[str, Any] | None
 ) -> tuple[list[Any], dict[str, Any]]:
     try:
-        call = ast.parse(f"f({inside})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        if not isinstance(call.func, ast.Name) or any(keyword.arg is None for keyword in call.keywords):
-            raise ValueError("a rule is called once, with literals")
-        keywords = {str(keyword.arg): _value(kind, keyword.value, *parameters) for keyword in call.keywords}
-        return [_value(kind, each, *parameters) for each in call.args], keywords
-    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
+        pairs = [(name, _value(kind, value, *parameters)) for name, value in _parts(inside)]
+    except UsageError:
+        raise
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{text!r}: parameters are literals, such as {_example(kind)} ({error})") from error
+    return [value for name, value in pairs if name is None], {name: value for name, value in pairs if name is not None}
 
 
-def _value(kind: Kind, node: ast.expr, *parameters: Mapping[str, Any] | None) -> Any:
+def _parts(inside: str) -> list[tuple[str | None, str]]:
+    """The parameters of a call as text, each with its name where it has one."""
+    found = [_ARGUMENT.fullmatch(each.strip()) for each in between_commas(inside)] if inside.strip() else []
+    parts = [(each["name"], each["value"]) for each in found if each is not None]
+    named = [name for name, _ in parts if name is not None]
+    if not balanced(inside) or len(parts) < len(found):
+        raise ValueError("a rule is called once, with literals")
+    if len(set(named)) < len(named) or [name for name, _ in parts[len(parts) - len(named) :]] != named:
+        raise ValueError("those with a name come last, each once")
+    return parts
+
+
+def _value(kind: Kind, text: str, *parameters: Mapping[str, Any] | None) -> Any:
     """A literal, or a rule inside a rule: `threshold(0.95, floor=steps(32))`, whose parameters are filled as well."""
-    head, bracket, rest = ast.unparse(node).partition("(")
-    name = head.replace(" - ", "-")  # topn-eps(4) is a difference to Python
-    if isinstance(node, ast.Call) or name in _ENTRIES[kind]:
-        return build(kind, f"{name}{bracket}{rest}", *parameters)
-    if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
-        return {"true": True, "false": False, "null": None}[node.id]
-    found = ast.literal_eval(node)
+    if _is_spelling(kind, text):
+        return build(kind, text, *parameters)
+    if text in LITERALS:
+        return LITERALS[text]
+    found = ast.literal_eval(text)
     return whole("a parameter", found) if type(found) is int else found
 
 
-def _load(file: Path, name: str) -> Any:
-    """A rule out of a user's file, which is run once per content."""
-    try:
-        content = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the rule file {file} cannot be read: {error}") from error
-    key = f"{FILE_MODULE}{file.stem}_{content_digest(f'{file.resolve()}:{content}', length=20)}"
-    if key not in sys.modules:
-        spec = spec_from_file_location(key, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        module.__dict__["SOURCE"] = content
-        sys.modules[key] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException as error:
-            del sys.modules[key]
-            raise UsageError(f"the rule file {file} cannot be run: {type(error).__name__}: {error}") from error
-    rule = getattr(sys.modules[key], name, None)
-    if not (inspect.isfunction(rule) or (inspect.isclass(rule) and dataclasses.is_dataclass(rule))):
-        raise UsageError(f"{file} has no dataclass or function {name!r} to use as a rule")
-    return rule
-
-
-def _home(kind: Any) -> str:
-    """Where `build` finds a user's rule again: its file, if it was loaded from one."""
-    module = sys.modules.get(kind.__module__)
-    return f"{module.__file__}:" if module is not None and kind.__module__.startswith(FILE_MODULE) else ""
+def _is_spelling(kind: Kind, text: str) -> bool:
+    """Whether a parameter is a rule: a name of this kind, a call, or a rule from a file; text in quotes is none."""
+    if text.startswith(("'", '"')):
+        return False
+    call = _CALL.fullmatch(text)
+    return text in _ENTRIES[kind] or (call is not None and call["arguments"] is not None) or bool(_from_file(text))
 
 
 def _shown(rule: Any, full: bool) -> list[tuple[int, dataclasses.Field[Any]]]:

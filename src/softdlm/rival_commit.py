@@ -28,6 +28,7 @@ from softdlm.distributions import kl, none_yet, probs_of
 from softdlm.errors import UsageError
 from softdlm.registry import named
 from softdlm.types import Context, Prediction, RuleState
+from softdlm.wrapped_commit import Around
 
 MIDDLE, LATE = 0.33, 0.67
 """Where Prophet's middle and last thirds begin."""
@@ -165,7 +166,7 @@ class KLASS:
 
 @named("commit", "prophet")
 @dataclass(frozen=True)
-class Prophet:
+class Prophet(Around):
     """Everything once the mean gap of the two best logits reaches early, mid or late, by thirds; else `then` (Prophet).
 
     The mean is over the open positions of the row's block, and a third is one of the block's [MASK]s: how many are
@@ -179,15 +180,11 @@ class Prophet:
     late: float = 2.5
     k = 2
 
-    @property
-    def may_wait(self) -> int:
-        return wait_of(self.then)
-
     def __str__(self) -> str:
         return f"Prophet, {rate_label(self.then)}"
 
     def __post_init__(self) -> None:
-        check_inner(self.then)
+        super().__post_init__()
         _check_bars(early=self.early, mid=self.mid, late=self.late)
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -226,6 +226,11 @@ class Stateful(Protocol):
     def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
         """The next memory, from "B L" predictions; values at positions that were not predicted are ignored."""
         ...
+
+
+def first_memory(rule: Any, rows: int, length: int, device: torch.device, vocabulary: int) -> RuleState:
+    """A rule's memory before the first pass; empty where it has none."""
+    return rule.init(rows, length, device, vocabulary) if isinstance(rule, Stateful) else {}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import softdlm
-from softdlm import Trace
+from softdlm import Alternate, EntropyBound, HardOnly, Slerp, Steps, Trace
 from softdlm.cli.main import app, main
 from tests.conftest import DATA, FAMILIES
 from tests.tokenizers import checkpoint
@@ -135,6 +135,37 @@ def test_compare_puts_methods_side_by_side(folders: dict[str, str]) -> None:
     first = rows[0]["ids"]
     for row in rows[1:]:
         assert row["differs_at"] == [i for i, (a, b) in enumerate(zip(first, row["ids"], strict=True)) if a != b]
+
+
+def test_rules_inside_rules_on_the_command_line(folders: dict[str, str]) -> None:
+    """A list of nested spellings, strengths that reach the inner rule, and the commit rule of a request."""
+    rules = "alternate(slerp(k=1, lam=0.5), period=3), alternate(slerp), vanilla"
+    words = ("the cat", "-m", folders["llada"], "-n", "12", "--commit", "hard_only(topn(4))", "--json")
+    made = json.loads(run("compare", *words, "--feedback", rules, "--k", "2").stdout)["methods"]
+    assert [row["method"] for row in made] == [
+        "alternate(slerp(k=1, lam=0.5), period=3)",
+        "alternate(slerp)",
+        "vanilla",
+    ]
+    assert {row["forwards"] for row in made} == {3}
+    done = run("generate", *words, "--feedback", "alternate(slerp(k=1, lam=0.5))")
+    assert json.loads(done.stdout)["forwards"] == 3, done.stderr
+    done = run("generate", *words, "--feedback", "alternate(slerp(k=1, lam=0.5)")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "is not the spelling of a feedback rule" in done.stderr or "literals" in done.stderr
+
+
+def test_lists_of_an_evaluation_are_rules_at_strengths() -> None:
+    from softdlm.cli.evaluate import decodings
+
+    lists = {"feedback": "alternate(slerp), alternate(slerp(k=1, lam=0.5), 3)", "lam": "0.2,0.4"}
+    lists["commit"] = "hard_only(entropy(0.1)), steps(8, schedule='power')"
+    made = [each.settled() for each in decodings(lists, {})]
+    assert {each.rules[0] for each in made} == {HardOnly(EntropyBound(0.1)), Steps(8, "power")}
+    assert {each.rules[1] for each in made} == {
+        Alternate(Slerp(3, 0.2)), Alternate(Slerp(3, 0.4)), Alternate(Slerp(1, 0.5), 3),
+    }  # fmt: skip
+    assert len(made) == 6
 
 
 def test_models_and_doctor() -> None:

@@ -18,10 +18,12 @@ from torch.utils._pytree import tree_iter
 import softdlm
 from softdlm import (
     Additive,
+    Alternate,
     Canvas,
     EntropyBound,
     Euclidean,
     Factor,
+    HardOnly,
     LeadIn,
     Mask,
     NormMix,
@@ -48,9 +50,9 @@ from tests.test_cache import model_of, with_gaps
 
 COMMITS = (
     *(TopN(2), Threshold(0.4), EntropyBound(0.5), Factor(1.2), Steps(3), Steps(4, schedule="eps")),
-    *(LeadIn(Threshold(0.4)), Threshold(0.3, budget=4)),
+    *(LeadIn(Threshold(0.4)), Threshold(0.3, budget=4), HardOnly(EntropyBound(0.5)), Steps(4, schedule="cosine")),
 )
-FEEDBACKS = (Mask(), Slerp(), Euclidean(k=2), Additive(), NormMix())
+FEEDBACKS = (Mask(), Slerp(), Euclidean(k=2), Additive(), NormMix(), Alternate(Slerp(), 3, 2))
 CACHES: tuple[dict[str, Any], ...] = (
     *({}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "prefix", "refresh": 3}, {"cache": "dual", "refresh": 2}),
     *({"cache": "dual", "refresh": 1}, {"cache": "dual", "renew": 2}, {"cache": "prefix", "renew": 3}),
@@ -98,6 +100,8 @@ def slots_for(model: Any, canvas: Canvas, **options: Any) -> Slots:
 @example("dream", RAGGED, 0, TopN(2), Slerp(), {"cache": "prefix"}, 5, False)
 @example("llada", RAGGED, 0, Threshold(0.4), Slerp(), {"cache": "dual"}, 5, True)
 @example("dream", RAGGED, 0, Threshold(0.3), Slerp(), {"cache": "dual", "renew": 2}, 3, False)
+@example("dream", RAGGED, 1, HardOnly(TopN(2)), Alternate(Slerp()), {"cache": "dual", "refresh": 3}, 5, True)
+@example("llada", RAGGED, 2, HardOnly(EntropyBound(0.5)), Alternate(Additive(), 3, 2), {"cache": "prefix"}, 5, False)
 @example("llada", RAGGED, 1, EntropyBound(0.5), Slerp(), {"cache": "prefix", "renew": 9}, 3, True)
 def test_each_row_has_the_passes_that_denoise_gives_it(
     network: str, rows: Any, seed: int, commit: Any, feedback: Any, cache: Any, block: int | None, early: Any

@@ -16,7 +16,7 @@ from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec, protocol, task_reco
 from softdlm.evaluate.task import load_eval_task
 from softdlm.records.canonical import canonical, digest
 from tests.conftest import tiny
-from tests.evaluate.cells import cell
+from tests.evaluate.cells import RULES, cell
 from tests.tokenizers import checkpoint
 
 BASE = cell("slerp", "topn(4)")
@@ -157,6 +157,17 @@ def test_a_rule_of_a_users_module_counts_by_its_source(tmp_path: Path, monkeypat
     assert records[2] == {**records[0], "feedback_source": records[2]["feedback_source"]} != records[0]
 
 
+@pytest.mark.parametrize("spelled", ["rules.py:Mine(k=2)", "alternate(rules.py:Mine(k=2), period=3)"])
+def test_a_spelled_rule_from_a_file_counts_by_its_text_wherever_it_stands(tmp_path: Path, spelled: str) -> None:
+    records = []
+    for place, more in (("a", ""), ("b", ""), ("c", "# edited")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "rules.py").write_text(RULES + more)
+        records.append(cell(spelled.replace("rules.py", f"{tmp_path / place}/rules.py")).decoding.record())
+    assert records[0]["feedback"] == spelled
+    assert records[0] == records[1] == {**records[2], "feedback_source": records[0]["feedback_source"]} != records[2]
+
+
 @pytest.mark.parametrize("commit", ["{}:leftmost", "lead_in"])
 def test_a_rule_from_a_file_counts_by_its_text_not_by_its_place(tmp_path: Path, commit: str) -> None:
     """Also where it stands inside another rule."""
@@ -225,6 +236,12 @@ def test_cells_travel_can_be_looked_up_and_say_what_they_are() -> None:
     assert str(cell(commit="entropy(0.1)")) == "tiny · mini-math · vanilla · entropy bound 0.1"
     assert cell("norm-mix(k=2)").labels["method"] == "norm-mix k=2"
     assert cell("slerp-candidate-norm").labels["method"] == "slerp-candidate-norm k=3 lam=0.3"
+    assert cell("alternate(slerp(k=1, lam=0.5))").labels["method"] == "alternate-slerp k=1 lam=0.5"
+    assert cell("alternate(slerp, period=3)").labels["method"] == "alternate-slerp period=3 k=3 lam=0.3"
+    assert cell("alternate(remix(mix=0.25))").labels["method"] == "alternate-remix mix=0.25"
+    assert cell("slerp", "hard_only(steps(4, schedule='power', power=2))").labels["rate"] == (
+        "4 steps, power 2, hard only"
+    )
     assert str(cell(commit=Sure(0.75))) == "tiny · mini-math · vanilla · surer than 0.75"
 
 

@@ -67,6 +67,15 @@ def test_a_rule_with_a_strength_of_its_own_keeps_it_in_a_sweep(grid: Grid) -> No
     assert found == ["slerp k=1 lam=0.9", "euclidean k=2 lam=0.7", "slerp k=4 lam=0.1"]
 
 
+def test_a_rule_inside_a_rule_has_its_strength_swept(grid: Grid) -> None:
+    names = ("alternate(slerp)", "alternate(slerp(k=1), period=3)", "alternate(vanilla)", "alternate(norm-mix)")
+    swept = sweep(Decoding(), names, ("hard_only(topn(2))",), (2, 4), (0.1,))
+    assert methods(replace(grid, decodings=swept, single=False)) == [
+        "alternate-slerp k=2 lam=0.1", "alternate-slerp k=4 lam=0.1", "alternate-slerp period=3 k=1 lam=0.1",
+        "alternate-vanilla", "alternate-norm-mix k=1",
+    ]  # fmt: skip
+
+
 def test_single_token_decoding_is_added_unless_declined(grid: Grid) -> None:
     slerp = Decoding.of(feedback="slerp", tokens_per_step=2, block_length=4, rank="margin", cache="dual", refresh=3)
     one = replace(grid, decodings=(slerp,))

@@ -15,7 +15,7 @@ from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
 from softdlm.evaluate.grid import plan as plan_grid
-from softdlm.evaluate.run import Progress, run
+from softdlm.evaluate.run import Progress, expected_passes, run
 from softdlm.evaluate.task import load_eval_task
 from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
 from tests.evaluate.cells import Scripted, cell, plan
@@ -270,3 +270,25 @@ def test_an_answer_to_another_prompt_is_not_counted(tmp_path: Path) -> None:
     file.write_text(first)
     assert run(chosen, tmp_path / "out", LocalExecutor()) == {}
     assert len(file.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("commit", "fields", "passes"),
+    [
+        ("topn(3)", {}, 3),
+        ("topn(3)", {"block_length": 5}, 2 + 1),
+        ("topn-eps(3)", {}, 3),
+        ("steps(3)", {}, 3),
+        ("steps(3, schedule='power')", {"block_length": 4}, 2 * 3),
+        ("steps(30, schedule='cosine')", {"block_length": 5}, 5 + 3),
+        ("steps(30, schedule='eps')", {}, 30),
+        ("hard_only(topn(4))", {}, 2),
+        ("lead_in(hard_only(steps(2)))", {}, 2),
+        ("entropy(0.1)", {}, 2),
+        ("hard_only(threshold(0.9))", {}, 2),
+    ],
+)
+def test_the_passes_that_a_time_left_is_guessed_from(commit: str, fields: dict[str, Any], passes: float) -> None:
+    """On a canvas of 8: those of the rule, also inside another one; of an adaptive rule a quarter of the canvas."""
+    (one,) = plan(cell("slerp", commit, **fields)).cells
+    assert expected_passes(one) == passes

@@ -118,6 +118,16 @@ def test_tables_put_what_rows_share_into_the_title(root: Path) -> None:
     assert "cell" in lines[0]
 
 
+def test_rules_around_rules_share_their_strength_with_the_others(root: Path) -> None:
+    write_cell(root, cell("alternate(slerp, period=3)", FOUR), verdicts(9))
+    write_cell(root, cell("alternate(slerp)", "hard_only(topn(4))"), verdicts(9))
+    ((title, lines, _),) = tables(rows(read(root)))
+    assert title == "tiny · mini-math · 12 items · k=3 lam=0.3"
+    assert [(line["method"], line["rate"]) for line in lines[2:]] == [
+        ("alternate-slerp period=3", "4 a step"), ("slerp", "4 a step"), ("alternate-slerp", "4 a step, hard only"),
+    ]  # fmt: skip
+
+
 def test_the_summary_of_a_cell() -> None:
     extras = [{"strict": True, "level": 2, "note": "x"}, {"strict": False, "level": 4, "note": "y"}]
     found = summarise([sample(str(number), number == 0, extra=extra) for number, extra in enumerate(extras)])

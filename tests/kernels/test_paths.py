@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import softdlm
-from softdlm import Additive, Euclidean, NormMix, Slerp, UsageError, kernels
+from softdlm import Additive, Alternate, Euclidean, NormMix, Slerp, UsageError, kernels
 from softdlm.feedback import FeedbackRule
 from softdlm.feedback import fused as fused_feedback
 from softdlm.kernels import soft, vocabulary_triton
@@ -75,7 +75,9 @@ def test_the_kernel_feeds_back_plane_rules_only(monkeypatch: pytest.MonkeyPatch)
     assert not fused_feedback(Slerp(), Embeddings(table, table[0]))
 
 
-@pytest.mark.parametrize("rule", [Slerp(k=3, lam=0.4), Euclidean(k=2, lam=0.3), Additive()], ids=str)
+@pytest.mark.parametrize(
+    "rule", [Slerp(k=3, lam=0.4), Euclidean(k=2, lam=0.3), Additive(), Alternate(Slerp(k=2, lam=0.4), 3, 2)], ids=str
+)
 def test_a_decode_is_the_same_through_the_kernels(rule: FeedbackRule, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("llada")
     canvas = Canvas.pack([[5, 6, 7], [8, 9]], [9, 7], model.mask_id, 0)

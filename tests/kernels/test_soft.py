@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -12,12 +12,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, cos, sin, sqrt, where
 
-from softdlm import Additive, Euclidean, Mask, NormMix, Slerp
+from softdlm import Additive, Alternate, Euclidean, Mask, NormMix, Slerp, kernels
 from softdlm.arc import Ends
-from softdlm.feedback import ArcRule, FeedbackRule, aggregate
+from softdlm.feedback import ArcRule, FeedbackRule, aggregate, feed_back
 from softdlm.kernels.soft import write_soft
 from softdlm.types import Context, Embeddings, Prediction
 from tests.conftest import DEVICE
+from tests.kernels.test_paths import Counted
 from tests.strategies import generator
 
 TOLERANCE = {torch.float32: 3e-6, torch.bfloat16: 1e-2, torch.float16: 1e-3}
@@ -110,6 +111,30 @@ def test_the_kernel_is_the_rule(scene: World, k: int, lam: float) -> None:
         scale = float(reference.abs().max())
         torch.testing.assert_close(ours, reference, atol=tolerance * scale, rtol=tolerance, msg=named(rule))
         assert torch.equal(ours[~scene.chosen], scene.embeds[~scene.chosen])
+
+
+@given(worlds(), st.integers(1, 4), st.integers(1, 4), st.integers(0, 5), lams)
+@settings(max_examples=20, phases=(Phase.explicit, Phase.generate))
+def test_a_rule_in_turns_goes_through_the_kernel(scene: World, period: int, soft: int, passes: int, lam: float) -> None:
+    """What has no turn is left as it is, which in a decode is [MASK]; so the outer rule needs no kernel of its own."""
+    embeds = scene.embeds.clone()
+    embeds[scene.chosen] = scene.embeddings.mask
+    index = torch.arange(2, device=DEVICE).expand(2, -1)
+    scene = replace(
+        scene, embeds=embeds, context=replace(scene.context, passes=scene.context.passes + passes, index=index)
+    )
+    for inner in (Slerp(2, lam), Alternate(Euclidean(2, lam), 3, 2)):
+        rule, written = Alternate(inner, period, min(soft, period)), Counted(write_soft)
+        ours, places = scene.embeds.clone(), torch.arange(4, device=DEVICE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "wanted", lambda device: True)
+            patch.setattr("softdlm.kernels.soft.write_soft", written)
+            flat = scene.prediction.at(torch.ones_like(scene.chosen))
+            feed_back(rule, scene.prediction, scene.embeddings, scene.context, scene.chosen, ours, flat, places)
+        reference, tolerance = scene.by_torch(rule), TOLERANCE[ours.dtype]
+        scale = float(reference.abs().max())
+        torch.testing.assert_close(ours, reference, atol=tolerance * scale, rtol=tolerance, msg=named(rule))
+        assert written.calls == 1
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.3, 1.0])

@@ -65,6 +65,20 @@ def test_results_of_a_run_have_a_plain_title_and_a_legend_for_all_that_is_drawn(
     ]  # fmt: skip
 
 
+def test_a_rule_around_a_rule_is_a_line_of_its_own(tmp_path: Path, drawn: list[Figure]) -> None:
+    row = {"model": "builtin", "task": "mini-math", "items": 1, "interval": [94.0, 99.0], "accuracy": 97.0}
+    row |= {"passes": 16.0, "is_single": False}
+    methods = ["slerp k=1 lam=0.5", "alternate-slerp k=1 lam=0.5"]
+    draw_results([row | {"method": method} for method in methods], tmp_path / "a.svg")
+    assert drawn[0].axes[0].get_title().endswith("(builtin, 1 item, k=1 lam=0.5)")
+    assert list(lines(drawn[0])) == ["SLERP", "alternating SLERP"]
+    methods.append("alternate-slerp period=3 k=1 lam=0.5")
+    draw_results([row | {"method": method} for method in methods], tmp_path / "b.svg")
+    assert list(lines(drawn[1])) == [
+        "SLERP, k=1 lam=0.5", "alternating SLERP, k=1 lam=0.5", "alternating SLERP, period=3 k=1 lam=0.5",
+    ]  # fmt: skip
+
+
 def test_results_with_a_second_verdict_have_a_second_panel(tmp_path: Path, drawn: list[Figure]) -> None:
     known = {"accuracy": 97.0, "interval": [94.0, 99.0], "consistency": 60.0, "consistency_interval": [50.0, 70.0]}
     row = {"model": "builtin", "task": "mini-math", "items": 9, "method": "vanilla", **known}

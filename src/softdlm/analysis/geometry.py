@@ -18,7 +18,8 @@ from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule, aggregate
 from softdlm.models.denoiser import Denoiser
-from softdlm.types import Context, Embeddings, Prediction, Stateful, Step
+from softdlm.registry import needs_of
+from softdlm.types import Context, Embeddings, Prediction, Step, first_memory
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def measure(
     """
     if k < 2:
         raise UsageError(f"the cosine between candidates needs k >= 2, not {k}")
-    if more := [name for name, rule in rules.items() if isinstance(rule, Stateful) or _needs(rule) == "probs"]:
+    if more := [name for name, rule in rules.items() if _remembers(rule) or "probs" in needs_of([rule])]:
         raise UsageError(f"geometry gives rules no memory and no full distribution: leave out {', '.join(more)}")
     embeddings = working_embeddings(model.embedding, model.mask_id)
     seen: list[list[Tensor]] = [[] for _ in batch]
@@ -101,7 +102,7 @@ def measure(
 
     settled = decoding.settled(model.own)
     watched = replace(settled, candidates=max([k, line_k, *(rule.k for rule in rules.values())]))
-    if any(_needs(rule) == "mean" for rule in rules.values()):
+    if "mean" in needs_of(rules.values()):
         watched = replace(watched, feedback=WithMean(settled.rules[1]))
     decode(model, batch, watched, on_step=look)
     shapes = [_shape(torch.cat(values, 1), rules) for values in seen]
@@ -121,8 +122,8 @@ def look_at(
     return torch.stack(list(_values(prediction, embeddings, context, rules, k, line_k)))
 
 
-def _needs(rule: FeedbackRule) -> str | None:
-    return getattr(rule, "needs", None)
+def _remembers(rule: FeedbackRule) -> bool:
+    return bool(first_memory(rule, 1, 1, torch.device("meta"), 2))
 
 
 def _values(

@@ -22,6 +22,7 @@ from softdlm.feedback import Mask
 from softdlm.models.denoiser import Denoiser
 from softdlm.records.canonical import content_digest
 from softdlm.records.row_file import RowFile
+from softdlm.rule_files import source_digest
 from softdlm.version import __version__
 
 R = TypeVar("R")
@@ -169,7 +170,7 @@ def _settings(
         "dtype": str(model.dtype),
         "attention": str(model.attention_block(None) or "full"),
         "rules": {name: registry.spell(rule) for name, rule in rules.items()},
-        "rule_sources": {name: source for name, rule in rules.items() if (source := registry.source_digest(rule))},
+        "rule_sources": {name: source for name, rule in rules.items() if (source := source_digest(rule))},
         "items": content_digest(repr(items), length=16),
         "chat": any(item.chat for item in items),
         **({"decoding": _decoded(decoding.settled(model.own))} if decoding else {}),

@@ -17,6 +17,7 @@ from softdlm.errors import UsageError
 from softdlm.feedback import FeedbackRule
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling, reduce_logits
+from softdlm.registry import needs_of
 from softdlm.threads import map_parts
 from softdlm.types import Context, Embeddings, Prediction, Stateful
 
@@ -85,7 +86,7 @@ def parallel(
     sampling = Sampling(
         mask_id=model.mask_id,
         k=max([k, *(rule.k for rule in rules.values())]),
-        needs=frozenset(need for rule in rules.values() if (need := getattr(rule, "needs", None))),
+        needs=needs_of(rules.values()),
     )
     working = first.to(torch.promote_types(model.dtype, torch.float32))
     prediction = reduce_logits(working, sampling, table=model.embedding if "mean" in sampling.needs else None)

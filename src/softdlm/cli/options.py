@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from softdlm.errors import UsageError
+from softdlm.parsing import between_commas, token_ids
 
 
 def option(about: str, *names: str) -> Any:
@@ -38,21 +38,17 @@ def load_model(model: str, loading: Mapping[str, Any]) -> Any:
 
 def loading_values(loading: Mapping[str, Any]) -> dict[str, Any]:
     """The options that say how a model is loaded, as `softdlm.load` takes them."""
-    from softdlm.parsing import token_ids
-
     given = dict(loading)
     return given | ({"eos_ids": token_ids("--eos-ids", given["eos_ids"])} if "eos_ids" in given else {})
 
 
 def prompt_ids(text: str) -> list[int]:
-    from softdlm.parsing import token_ids
-
     return list(token_ids("--ids", text))
 
 
 def names_in(option: str, text: str) -> tuple[str, ...]:
     """Words separated by commas; a comma inside brackets belongs to its word, as in `slerp(k=1, lam=0.5)`."""
-    found = tuple(dict.fromkeys(word.strip() for word in re.split(r",(?![^()]*\))", text) if word.strip()))
+    found = tuple(dict.fromkeys(word.strip() for word in between_commas(text) if word.strip()))
     if not found:
         raise UsageError(f"{option} names nothing: {text!r}")
     return found

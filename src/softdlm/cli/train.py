@@ -24,8 +24,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the state saved in the folder.")] = False,
     workers: Annotated[
-        int | None,
-        typer.Option(help="Processes that make rows. Default: all cores but one with a GPU, 0 on a CPU."),
+        int | None, typer.Option(help="Processes that make rows. Default: all cores but one with a GPU, 0 on a CPU.")
     ] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Do not compile the model on a GPU.")] = False,
     validation_items: Annotated[int, typer.Option(help="Held-out items per task to decode at the end.")] = 64,

@@ -11,7 +11,7 @@ import torch
 
 from softdlm.engine.plan import Plan
 from softdlm.predict import CHUNK_ELEMENTS, fused
-from softdlm.types import Stateful
+from softdlm.types import first_memory
 
 SHARE = 0.9
 """Of the memory that is free when an engine starts, what it may use."""
@@ -56,7 +56,7 @@ def row_bytes(plan: Plan, length: int) -> int:
 
 def memory_bytes(rule: Any, length: int, vocabulary: int) -> int:
     """One row's memory of a rule, counted on the meta device, which allocates nothing."""
-    memory = rule.init(1, length, torch.device("meta"), vocabulary) if isinstance(rule, Stateful) else {}
+    memory = first_memory(rule, 1, length, torch.device("meta"), vocabulary)
     return sum(tensor.nbytes for tensor in memory.values())
 
 

@@ -70,25 +70,14 @@ def end(
 
 
 def run_pass(
-    plan: Plan,
-    buffers: Buffers,
-    shape: Shape | None,
-    begin: Callable[..., Any] = begin,
-    end: Callable[..., Any] = end,
+    plan: Plan, buffers: Buffers, shape: Shape | None, begin: Callable[..., Any] = begin, end: Callable[..., Any] = end
 ) -> Step:
     """One pass of a given shape, None for exact. `begin` and `end` may be compiled."""
     state = buffers.state
     view, parts = begin(plan, state, None if shape is None else (shape.width, shape.reach))
     parts = parts if shape is None else [part.cut(shape) for part in parts]
     flat, places = predict(
-        plan.model,
-        state.embeds,
-        state.canvas,
-        parts,
-        plan.sampling,
-        view.draws,
-        view.scope.attention,
-        buffers.memory,
+        plan.model, state.embeds, state.canvas, parts, plan.sampling, view.draws, view.scope.attention, buffers.memory
     )
     exact = shape is None
     laid = flat.lay(places, view.requested, fill=exact)

@@ -14,10 +14,10 @@ from softdlm.cache import CachePolicy, Caching
 from softdlm.commit import CommitRule
 from softdlm.decoding import Decoding, EarlyFinish
 from softdlm.errors import PromptError
-from softdlm.feedback import FeedbackRule, Mask
+from softdlm.feedback import FeedbackRule, is_vanilla
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling
-from softdlm.registry import inside
+from softdlm.registry import inside, needs_of
 from softdlm.types import Canvas, Embeddings, Step, ids_on
 
 
@@ -40,13 +40,12 @@ class Plan:
         """A settled Decoding on this model."""
         commit, feedback = decoding.rules
         rules = [*inside(commit), *inside(feedback)]
-        needs = {need for rule in rules if (need := getattr(rule, "needs", None)) is not None}
         sampling = Sampling(
             model.mask_id,
             **decoding.token_policy(model),
             **decoding.sampling,
             k=max(decoding.candidates or 1, *(getattr(rule, "k", 0) for rule in rules)),
-            needs=frozenset(needs),
+            needs=needs_of(decoding.rules),
         )
         blocks = Blocks.of(model, decoding.block_length)
         assert not isinstance(decoding.cache, str)
@@ -59,7 +58,7 @@ class Plan:
     @property
     def vanilla(self) -> bool:
         """Whether an open position stays [MASK], so that only the block's positions need a prediction."""
-        return isinstance(self.feedback, Mask)
+        return is_vanilla(self.feedback)
 
     @property
     def draws(self) -> bool:

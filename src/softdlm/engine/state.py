@@ -18,7 +18,7 @@ from softdlm.engine.census import RowCensus
 from softdlm.engine.plan import Plan
 from softdlm.models.kv_memory import KVMemory
 from softdlm.predict import int64
-from softdlm.types import Canvas, RuleState, Stateful, Step
+from softdlm.types import Canvas, RuleState, Step, first_memory
 
 Record = TypeVar("Record")
 
@@ -48,7 +48,8 @@ class State:
         """Before the first pass, which sees hard masks."""
         running = canvas.open.any(1, keepdim=True)
         seed, number = (torch.tensor([[int64(n)] for n in each]).to(running.device) for each in (seeds, requests))
-        memories = [_initial(rule, canvas, len(plan.model.embedding)) for rule in (plan.commit, plan.feedback)]
+        (rows, length), device, vocabulary = canvas.ids.shape, canvas.ids.device, len(plan.model.embedding)
+        memories = [first_memory(rule, rows, length, device, vocabulary) for rule in (plan.commit, plan.feedback)]
         embeds, idle = plan.model.embed(canvas.ids), torch.zeros_like(running, dtype=torch.long)
         broken = torch.zeros_like(running)
         return State(canvas, embeds, running, Clock.start(canvas), idle, broken, seed, number, *memories)
@@ -108,11 +109,6 @@ class Buffers:
     @property
     def bytes(self) -> int:
         return sum(tensor.nbytes for tensor in tensors(self))
-
-
-def _initial(rule: Any, canvas: Canvas, vocabulary: int) -> RuleState:
-    rows, length = canvas.ids.shape
-    return rule.init(rows, length, canvas.ids.device, vocabulary) if isinstance(rule, Stateful) else {}
 
 
 def _inside(record: Any) -> Any:

@@ -13,10 +13,7 @@ from itertools import product
 
 INVALID = "[invalid]"
 _NUMBER = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
-_STATED = {
-    "the-answer-is": re.compile(r"The answer is (-?[0-9.,]+)."),
-    "hashes": re.compile(r"#### (-?[0-9.,]+)"),
-}
+_STATED = {"the-answer-is": re.compile(r"The answer is (-?[0-9.,]+)."), "hashes": re.compile(r"#### (-?[0-9.,]+)")}
 _FENCE = re.compile(r"```[a-zA-Z0-9_+-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 
 

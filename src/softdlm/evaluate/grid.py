@@ -87,9 +87,10 @@ def sweep(
 
 
 def _strength(rule: str | FeedbackRule, **wanted: float | None) -> dict[str, Any]:
-    """The strength of a spelled rule, without what it has not or names itself; a rule given as a value keeps its own."""
-    spelled = isinstance(rule, str)
-    return {name: value for name, value in wanted.items() if value is not None and spelled and leaves_out(rule, name)}
+    """The strength of a spelled rule, without what it lacks or names itself; a rule given as a value keeps its own."""
+    if not isinstance(rule, str):
+        return {}
+    return {name: value for name, value in wanted.items() if value is not None and leaves_out(rule, name)}
 
 
 def _distinct(decodings: Sequence[Decoding]) -> list[Decoding]:

@@ -26,7 +26,7 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.ray_cluster import Cluster
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.records.journal import Sample
-from softdlm.registry import FILE_MODULE
+from softdlm.rule_files import FILE_MODULE
 from softdlm.version import __version__
 
 Answers = list[tuple[str, Sample | Failure]]

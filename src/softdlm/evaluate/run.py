@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import socket
@@ -15,17 +16,21 @@ from typing import Any
 
 import torch
 
+from softdlm.commit import Steps, TopN
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
 from softdlm.evaluate.summary import summarise
 from softdlm.records.files import ready_folder
 from softdlm.records.journal import SAMPLES, SUMMARY, Journal, Sample, fits, read_samples
-from softdlm.registry import title
 from softdlm.report.progress import clock, progress_line
+from softdlm.rival_commit import TopNEps
 from softdlm.version import __version__
+from softdlm.wrapped_commit import HardOnly, LeadIn
 
 PACKAGES = ("torch", "transformers", "tokenizers", "lm-eval", "math-verify", "sympy")
+ADAPTIVE = 4
+"""Tokens a pass that are expected of a rule whose rate depends on the prediction."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +161,21 @@ class Pace:
 
 
 def expected_passes(planned: Planned) -> float:
-    """Of an item: exact for n a step without an early end, a quarter of the canvas for adaptive rules."""
+    """Of an item: exact for n a step or a number of steps without an early end, else a quarter of the canvas.
+
+    A rule that chooses among fewer positions than its inner rule is taken for that rule.
+    """
     decoding = planned.cell.decoding
-    fixed = title(decoding.commit) in ("topn", "topn-eps")
-    per_pass = getattr(decoding.commit, "n", 4) if fixed else 4
-    return max(1.0, (decoding.max_new_tokens or 1) / per_pass)
+    rule, canvas = decoding.rules[0], decoding.max_new_tokens or 1
+    while isinstance(rule, LeadIn | HardOnly):
+        rule = rule.then
+    block = decoding.block_length or canvas
+    blocks = [min(block, canvas - start) for start in range(0, canvas, block)]
+    if isinstance(rule, TopN | TopNEps):
+        return sum(math.ceil(masks / rule.n) for masks in blocks)
+    if isinstance(rule, Steps):
+        return sum(rule.steps if rule.schedule == "eps" else min(rule.steps, masks) for masks in blocks)
+    return max(1.0, canvas / ADAPTIVE)
 
 
 def run(plan: Plan, out: Path, executor: Executor, report: Report = lambda progress: None) -> dict[str, Failure]:

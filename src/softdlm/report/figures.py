@@ -17,6 +17,7 @@ LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("
 LABELS = {
     "euclidean": "Euclidean", "slerp": "SLERP", "euclidean-mask-norm": "linear, [MASK] norm", "additive": "Additive",
     "norm-mix": "NormMix", "lrd": "LRD", "remix": "ReMix", "soft-token-5": "SoftToken, 5",
+    "alternate-slerp": "alternating SLERP", "alternate-euclidean": "alternating Euclidean",
 }  # fmt: skip
 """What a legend says for a name."""
 MORE_LOOKS = (
