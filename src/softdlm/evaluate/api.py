@@ -90,6 +90,7 @@ def _model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelS
         mask_id=model.mask_id,
         eos_ids=model.eos_ids,
         attention=getattr(model, "attention", "auto"),
+        settings=model.own,
     )
     executor.keep(spec, model)
     return spec
