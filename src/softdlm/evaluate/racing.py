@@ -38,6 +38,10 @@ class Course:
         return self.settings[0].items
 
 
+NO_ROOM = "not decoded beyond"
+"""How the reason begins for which a setting is out that was neither dropped nor failed."""
+
+
 @dataclass
 class Runner:
     """A setting in the race."""
@@ -60,7 +64,7 @@ class Runner:
 
     @property
     def cost(self) -> float:
-        """Mean passes so far; the cheapest come first."""
+        """Mean passes so far: the cheapest come first, and in the first round the keys decide, which favour none."""
         return fmean(each.forwards for each in self.samples) if self.samples else 0.0
 
 
@@ -167,13 +171,13 @@ class Race:
         field_size = len(self.running)
         if not self._extend(self.reference, size, field_size, field_size):
             return self._end(size)
-        order = sorted(self.running, key=lambda each: (each.cost, each.name))
+        order = sorted(self.running, key=lambda each: (each.cost, each.planned.key))
         done = [each for place, each in enumerate(order) if self._enters(each, size, field_size - place, field_size)]
         if not done and self.size:
             return self._end(size)
         for each in self.running:
             if each not in done:
-                each.out = f"not decoded beyond {len(each.samples)} items: the budget was used up"
+                each.out = each.out or f"{NO_ROOM} {len(each.samples)} items: the budget had no room"
         self.size = size
         tracks, reference = [each.track(size) for each in done], self.reference.track(size)
         dropped = judge(tracks, reference, self.goal, self.alpha)
@@ -207,11 +211,15 @@ class Race:
         new = list(self.course.items[len(runner.samples) : size])
         if runner.bound * len(new) > self.left:
             return False
+        spent: list[int] = []
 
         def seen(sample: Sample) -> None:
-            self.report(Standing(str(runner.planned.cell), size, settings, left, self.used, self.budget))
+            spent.append(sample.forwards)
+            used = self.used + sum(spent)
+            self.report(Standing(str(runner.planned.cell), size, settings, left, used, self.budget))
 
         while new:
+            spent.clear()
             now = new[: self.left // most_passes(runner.planned.cell.decoding)]
             if not now:
                 return False

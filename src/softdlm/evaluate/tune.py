@@ -171,6 +171,8 @@ def carry_out(search: Search, executor: Executor, out: Path, report: Report) -> 
     write_text(out / TABLE, tuned.markdown())
     if tuned.settings is not None:
         write_json(tuned.settings, settings_file(tuned, race, search.base))
+    else:
+        (out / SETTINGS).unlink(missing_ok=True)  # of an earlier search
     if drawn:
         panels, held = tuned.panels()
         frontiers(panels, out / FIGURE, ylabel="% of answers (95 % interval)", held=held)

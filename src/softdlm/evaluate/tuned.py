@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from softdlm.decoding import Decoding
@@ -13,7 +14,7 @@ from softdlm.errors import SoftDLMError
 from softdlm.evaluate.cell import method_label
 from softdlm.evaluate.metrics import Share, mcnemar
 from softdlm.evaluate.race import frontier
-from softdlm.evaluate.racing import Race, Runner
+from softdlm.evaluate.racing import NO_ROOM, Race, Runner
 from softdlm.evaluate.run import versions
 from softdlm.models.own_settings import VERSION, OwnSettings
 from softdlm.records.journal import Sample
@@ -87,13 +88,13 @@ class Tuned:
 
 def words(row: Row) -> dict[str, str]:
     """A row as a person reads it."""
-    low, high = row["interval"]
-    share, p = row["consistency"], row["p"]
+    passes, share, p = row["passes"], row["consistency"], row["p"]
+    accuracy = "—" if passes is None else "{:.1f} [{:.0f}, {:.0f}]".format(row["accuracy"], *row["interval"])
     return {
         "feedback": row["feedback"],
         "commit": row["commit"],
-        "passes": f"{row['passes']:.1f}",
-        "accuracy %": f"{row['accuracy']:.1f} [{low:.0f}, {high:.0f}]",
+        "passes": "—" if passes is None else f"{passes:.1f}",
+        "accuracy %": accuracy,
         "consistent %": "—" if share is None else f"{share:.1f}",
         "p": "—" if p is None else f"{p:.2g}",
         "note": row["note"],
@@ -106,9 +107,7 @@ def conclude(race: Race, about: Mapping[str, Any], notes: Sequence[str], file: P
     front = set(frontier([*race.finalists(), race.reference.track(size)]))
     runners = [race.reference, *race.others]
     rows = [_row(each, race, front, None if choice is None else choice.name) for each in runners]
-    rows.sort(
-        key=lambda row: (bool(row["out"]), not row["is_reference"], row["passes"], row["feedback"], row["commit"])
-    )
+    rows.sort(key=_order)
     chosen = next((each.planned.cell.decoding for each in runners if choice and each.name == choice.name), None)
     cost = {
         "items": size,
@@ -118,14 +117,24 @@ def conclude(race: Race, about: Mapping[str, Any], notes: Sequence[str], file: P
         "settings_tried": len(rows),
     }
     said = [*notes, race.ended] if race.ended else [*notes]
-    left_out = sum(bool(row["out"]) for row in rows)
-    if left_out:
-        said.append(f"{left_out} of {len(rows)} settings left the race; {file.parent / 'table.md'} says why.")
+    said += _out_notes([row["out"] for row in rows], file.parent / "table.md")
     said.append("No setting keeps to the number of passes." if chosen is None else FLATTERED)
     if chosen is not None and not can_be_stated(chosen):
         said.append("A settings file cannot name the chosen rules, which are programs of your own: give them yourself.")
     written = file if chosen is not None and can_be_stated(chosen) else None
     return Tuned(tuple(rows), chosen, written, {**about, **cost}, tuple(said))
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """The reference, those still in the race by passes, then the others by how far they came."""
+    return bool(row["out"]), not row["is_reference"], -row["items"], row["passes"] or 0, row["feedback"], row["commit"]
+
+
+def _out_notes(reasons: Sequence[str], table: Path) -> list[str]:
+    """How many settings are out, and how many of them for want of budget."""
+    gone, unbegun = sum(map(bool, reasons)), sum(each.startswith(NO_ROOM) for each in reasons)
+    cost = f", {unbegun} of them because the budget had no room" if unbegun else ""
+    return [f"{gone} of {len(reasons)} settings left the race{cost}; {table} says why."] if gone else []
 
 
 def _row(runner: Runner, race: Race, front: set[str], chosen: str | None) -> Row:
@@ -136,17 +145,17 @@ def _row(runner: Runner, race: Race, front: set[str], chosen: str | None) -> Row
     right = [each.correct for each in samples]
     base = [each.correct for each in race.reference.samples[: len(samples)]]
     marks = {"reference": is_reference, "chosen": runner.name == chosen, "frontier": runner.name in front}
-    share = Share.of(right) if right else Share(0.0, 0.0, 100.0, 0)
+    share = Share.of(right) if right else None
     return {
         "feedback": spell(feedback),
         "commit": spell(commit),
         "method": method_label(runner.planned.cell.decoding),
         "items": len(samples),
-        "passes": sum(each.forwards for each in samples) / max(1, len(samples)),
-        "accuracy": share.percent,
-        "interval": [share.low, share.high],
+        "passes": fmean(each.forwards for each in samples) if samples else None,
+        "accuracy": None if share is None else share.percent,
+        "interval": None if share is None else [share.low, share.high],
         **_consistency(samples),
-        "p": None if is_reference or len(base) != len(right) else mcnemar(base, right),
+        "p": None if is_reference or not right else mcnemar(base, right),
         "note": ", ".join(mark for mark, there in marks.items() if there and not runner.out),
         "out": runner.out,
         "is_reference": is_reference,
