@@ -14,12 +14,6 @@ from softdlm.errors import UsageError
 
 FIRST = 12
 """Items of the first round; each further round has twice as many."""
-LOSS = 12.0
-"""Points of accuracy that a faster setting is shown not to lose before a slower one gives way to it.
-
-Equal scores alone show little: of settings that differ by ten points, many are equal on twelve items. With this margin
-a setting can give way at 24 items, where the faster one loses none of them, and later with few of them lost.
-"""
 
 
 @dataclass(frozen=True)
@@ -117,9 +111,9 @@ def _behind(tracks: Sequence[Track], reference: Track, goal: Goal, alpha: float)
 
 
 def replaces(faster: Track, track: Track, alpha: float) -> bool:
-    """Whether a setting has as many right answers in significantly fewer passes, and does not lose LOSS points."""
+    """Whether a setting has as many right answers in significantly fewer passes, on the mean as well."""
     ahead = faster.correct >= track.correct and faster.mean < track.mean
-    return ahead and p_fewer(faster.passes, track.passes) < alpha and p_loses(faster, track, LOSS) < alpha
+    return ahead and p_fewer(faster.passes, track.passes) < alpha
 
 
 def choose(tracks: Sequence[Track], reference: Track, goal: Goal) -> Track | None:
@@ -161,13 +155,6 @@ def p_below(track: Track, other: Track, points: float = 0.0) -> float:
         return 1.0
     share = min(1.0, 0.5 + 0.5 * points / 100 * len(track.right) / (theirs + ours))
     return tail(theirs + ours, theirs, share)
-
-
-def p_loses(track: Track, other: Track, points: float) -> float:
-    """One-sided p-value that a setting is at least `points` less accurate than another (paired)."""
-    items = len(track.right)
-    share = min(1.0, points / 100 + _only(track, other) / items)
-    return tail(items, items - _only(other, track), 1 - share)
 
 
 def p_fewer(first: Sequence[float], second: Sequence[float]) -> float:
