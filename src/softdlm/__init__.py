@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from softdlm.engine.answer import Generation
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.evaluate.api import evaluate
+    from softdlm.evaluate.tune import tune
     from softdlm.feedback import Additive, Alternate, Euclidean, Mask, NormMix, Slerp, SoftToken
     from softdlm.generation import generate
     from softdlm.models.denoiser import Denoiser
@@ -46,6 +47,7 @@ _HOMES = {
     "denoise": "softdlm.decode",
     "generate": "softdlm.generation",
     "load": "softdlm.models.load",
+    "tune": "softdlm.evaluate.tune",
 }
 
 

@@ -87,6 +87,11 @@ def build(kind: Kind, text: str, fill: Mapping[str, Any] | None = None, asked: M
         raise UsageError(f"{text!r} does not make a {kind} rule: {error}") from error
 
 
+def is_from_file(text: str) -> bool:
+    """Whether a spelling names a rule in a user's file, which is run when the rule is built."""
+    return _FROM_FILE.fullmatch(text) is not None
+
+
 def leaves_out(text: str, name: str) -> bool:
     """Whether a spelled feedback rule has a strength (k and lam) and leaves this one of the two to be filled."""
     probe = {"k": 10**6, "lam": 0.123456789}[name]

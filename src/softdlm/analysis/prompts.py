@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from softdlm.engine.plan import check_length
 from softdlm.errors import TokenizerError, UsageError
 from softdlm.generation import encode
 from softdlm.models.denoiser import Denoiser
+from softdlm.records.objects import known_fields, read_objects, text_field
 from softdlm.tasks.either_or import figure1_item, paper_items
 from softdlm.tasks.task import Item
 
@@ -64,7 +64,7 @@ def figure1_prompt() -> Alternatives:
 
 def read_alternatives(path: str | Path) -> list[Alternatives]:
     """Prompts from a JSON Lines file with fields prompt, a, b and, optionally, masks (default: words of a) and lead."""
-    return [_of_line(place, line) for place, line in read_lines(path)]
+    return [_of_line(place, line) for place, line in read_objects(path)]
 
 
 def encode_case(model: Denoiser, prompt: Alternatives, chat: bool = False, chat_lead: str = "none") -> Case:
@@ -90,43 +90,6 @@ def encode_cases(
     model: Denoiser, prompts: Sequence[Alternatives], chat: bool = False, chat_lead: str = "none"
 ) -> list[Case]:
     return [encode_case(model, prompt, chat, chat_lead) for prompt in prompts]
-
-
-def read_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file, line N", object) for every line that is not blank; the first is for error messages."""
-    file = Path(path)
-    if not file.is_file():
-        raise UsageError(f"no such file: {path}")
-    found = 0
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        if line.strip():
-            found += 1
-            yield f"{path}, line {number}", _object(f"{path}, line {number}", line)
-    if not found:
-        raise UsageError(f"{path} is empty: put one JSON object per line")
-
-
-def text_field(place: str, line: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = line.get(name, default)
-    if not isinstance(value, str) or (default is None and not value.strip()):
-        raise UsageError(f"{place}: {name!r} must be a text, not {value!r}")
-    return value
-
-
-def known_fields(place: str, line: Mapping[str, Any], *names: str) -> None:
-    unknown = set(line) - set(names)
-    if unknown:
-        raise UsageError(f"{place}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(names)}")
-
-
-def _object(place: str, line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{place}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{place}: must be a JSON object, not {value!r}")
-    return value
 
 
 def _of_line(place: str, line: Mapping[str, Any]) -> Alternatives:

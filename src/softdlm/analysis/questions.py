@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from softdlm.analysis.completions import Completion
-from softdlm.analysis.prompts import known_fields, read_lines, text_field
 from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.generation import Generation, generate
 from softdlm.models.denoiser import Denoiser
+from softdlm.records.objects import known_fields, read_objects, text_field
 from softdlm.tasks import load_task
 
 
@@ -49,7 +49,7 @@ def read_questions(path: str | Path, max_new_tokens: int | None, chat: bool = Tr
     if max_new_tokens is None:
         raise UsageError(f"prompts of your own ({path}) need max_new_tokens, the length of the answer's canvas")
     found = []
-    for number, (place, line) in enumerate(read_lines(path)):
+    for number, (place, line) in enumerate(read_objects(path)):
         known_fields(place, line, "prompt", "id")
         item = text_field(place, line, "id", str(number))
         found.append(Question(Path(path).stem, item, text_field(place, line, "prompt"), max_new_tokens, chat))

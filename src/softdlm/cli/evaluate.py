@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from softdlm.report.progress import Screen
 
 Models = Annotated[str, typer.Option("--model", "-m", help=f"builtin, folders or Hugging Face ids, {COMMAS}.")]
-TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp; several {COMMAS}."
+TASKS_HELP = f"mini-math, mini-code, either-or, gsm8k, math500, humaneval, mbpp, or FILE.jsonl; several {COMMAS}."
 Tasks = Annotated[str, typer.Option("--task", help=TASKS_HELP)]
 RECIPE_HELP = "paper: k, lam, EOS handling and lengths of the paper, by model family and benchmark."
 Recipe = Annotated[str | None, typer.Option(help=RECIPE_HELP)]
@@ -115,8 +115,9 @@ def model_specs(names: Sequence[str], loading: dict[str, Any], *, here: bool) ->
 
 def check_single(names: Sequence[str], loading: Mapping[str, Any]) -> None:
     """What belongs to one checkpoint cannot be given for several."""
-    if len(names) > 1 and loading.keys() & {"revision", "mask_id", "eos_ids"}:
-        raise UsageError("--revision, --mask-id and --eos-ids belong to one model: give a single --model with them")
+    if len(names) > 1 and loading.keys() & {"revision", "mask_id", "eos_ids", "settings"}:
+        options = "--revision, --mask-id, --eos-ids and --settings"
+        raise UsageError(f"{options} belong to one model: give a single --model with them")
 
 
 def carry_out(chosen: Plan, out: Path, workers: Executor) -> list[str]:

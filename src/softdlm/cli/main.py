@@ -23,6 +23,7 @@ from softdlm.cli.redraw import redraw
 from softdlm.cli.reproduce import reproduce
 from softdlm.cli.results import results
 from softdlm.cli.train import train
+from softdlm.cli.tune import tune
 from softdlm.errors import SoftDLMError, one_line
 from softdlm.version import __version__
 
@@ -31,6 +32,7 @@ app.command(cls=WithRules)(generate)
 app.command(cls=WithRules)(compare)
 app.command("eval", cls=WithRules)(evaluate)
 app.command()(results)
+app.command(cls=WithRules)(tune)
 app.add_typer(analyze, name="analyze")
 app.command()(reproduce)
 app.command()(redraw)

@@ -37,6 +37,12 @@ LOADING: Table = {
     "attention": (str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")),
     "mask_id": (int, typer.Option(help="Id of the mask token, instead of the checkpoint's.")),
     "eos_ids": (str, typer.Option(help=f"Ids that end an answer, EOS first, {COMMAS}, instead of the checkpoint's.")),
+    "settings": (
+        str,
+        typer.Option(
+            help="Decoding settings that softdlm tune wrote, instead of the checkpoint's own.", metavar="FILE"
+        ),
+    ),
 }
 PLACE: Table = {name: LOADING[name] for name in ("device", "dtype")}
 RULES: Table = {

@@ -39,7 +39,13 @@ def load_model(model: str, loading: Mapping[str, Any]) -> Any:
 def loading_values(loading: Mapping[str, Any]) -> dict[str, Any]:
     """The options that say how a model is loaded, as `softdlm.load` takes them."""
     given = dict(loading)
-    return given | ({"eos_ids": token_ids("--eos-ids", given["eos_ids"])} if "eos_ids" in given else {})
+    if "eos_ids" in given:
+        given["eos_ids"] = token_ids("--eos-ids", given["eos_ids"])
+    if "settings" in given:
+        from softdlm.evaluate.cell import read_own
+
+        given["settings"] = read_own(given["settings"])
+    return given
 
 
 def prompt_ids(text: str) -> list[int]:
@@ -68,10 +74,10 @@ def read_prompt(prompt: str | None) -> str:
 
 def read_prompts(file: Path) -> list[str]:
     """One prompt a line in a .txt file, else one JSON object a line with a field `prompt`; blank lines are skipped."""
-    from softdlm.analysis.prompts import read_lines, text_field
+    from softdlm.records.objects import read_objects, text_field
 
     if file.suffix != ".txt":
-        return [text_field(place, line, "prompt") for place, line in read_lines(file)]
+        return [text_field(place, line, "prompt") for place, line in read_objects(file)]
     try:
         found = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

@@ -59,7 +59,7 @@ def evaluate(
     rates. `readings` say how the paper is read: `["dream=dream-greedy"]`.
     """
     executor = LocalExecutor(batch_size)
-    spec = _model_spec(model, executor)
+    spec = model_spec(model, executor)
     given = [decodings] if isinstance(decodings, Decoding | Mapping) else decodings
     chosen = tuple(each if isinstance(each, Decoding) else Decoding.from_json(each) for each in given)
     names = [task] if isinstance(task, str) else task
@@ -73,14 +73,14 @@ def evaluate(
     return Evaluation(tuple(rows([Result.read(each) for each in folders if (each / MANIFEST).exists()])), folders)
 
 
-def _model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelSpec:
+def model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelSpec:
     """How the model is loaded; one that is loaded already stays."""
     if isinstance(model, str | Path):
         return ModelSpec.of(str(model))
     if model.source.family not in FAMILIES:
         raise UsageError(
             f"{model.source.name} was not loaded from a checkpoint, so its answers cannot be filed under its weights: "
-            "give evaluate a name, a folder or a model from softdlm.load"
+            "give a name, a folder or a model from softdlm.load"
         )
     spec = ModelSpec.of(
         model.source.name,
@@ -90,6 +90,7 @@ def _model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelS
         mask_id=model.mask_id,
         eos_ids=model.eos_ids,
         attention=getattr(model, "attention", "auto"),
+        settings=model.own,
     )
     executor.keep(spec, model)
     return spec

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softdlm import parsing
@@ -21,6 +22,7 @@ from softdlm.feedback import Mask
 from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
+from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest
@@ -36,8 +38,20 @@ PROTOCOL = 2
 
 BENCHMARKS = ("gsm8k", "math500", "humaneval", "mbpp")
 """Names of tasks that are not built in begin with one of these; what follows names a variant."""
+FILE = ".jsonl"
+"""How the name of a task ends that is a file of problems."""
 SINGLE = Decoding(commit=TopN(1), feedback=Mask())
 """Single-token prediction, what recovery is measured against (appendix C)."""
+
+
+def read_own(file: str | Path) -> OwnSettings:
+    """The settings in a file, whose rules must exist: what is wrong with it is said before a model is loaded."""
+    own = OwnSettings.of(file)
+    try:
+        Decoding().settled(own)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from error
+    return own
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,8 @@ class ModelSpec:
     attention: Attention = "auto"
     mask_id: int | None = None
     eos_ids: tuple[int, ...] | None = None
+    settings: OwnSettings | None = None
+    """Decoding settings instead of the checkpoint's own. A protocol holds the settled Decoding, so not these."""
 
     def __post_init__(self) -> None:
         parsing.one_of(Attention)("attention", self.attention)
@@ -64,7 +80,8 @@ class ModelSpec:
         return ModelSpec(name, str(place), str(find_dtype(dtype, place)).removeprefix("torch."), **rest)
 
     def checkpoint(self) -> Checkpoint:
-        return find_checkpoint(self.name, revision=self.revision, mask_id=self.mask_id, eos_ids=self.eos_ids)
+        named = ("revision", "mask_id", "eos_ids", "settings")
+        return find_checkpoint(self.name, **{name: getattr(self, name) for name in named})
 
     def load(self, record: Mapping[str, Any] | None = None) -> Denoiser:
         """With the `record` that a plan was made with, no other checkpoint: answers are filed under what it says."""
@@ -99,6 +116,11 @@ class ModelSpec:
         }
 
 
+def is_file(task: str) -> bool:
+    """Whether a task is a file of problems, by its name."""
+    return task.endswith(FILE)
+
+
 @dataclass(frozen=True)
 class TaskSpec:
     """How a task is loaded."""
@@ -114,8 +136,8 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         READINGS["math500"].check(self.math500)
-        if self.name not in TASKS and not self.name.startswith(BENCHMARKS):
-            raise UsageError(f"unknown task {self.name!r}: one of {', '.join((*TASKS, *BENCHMARKS))}")
+        if self.name not in TASKS and not is_file(self.name) and not self.name.startswith(BENCHMARKS):
+            raise UsageError(f"unknown task {self.name!r}: one of {', '.join((*TASKS, *BENCHMARKS))}, or a .jsonl file")
         if self.split not in (SPLITS if self.name in TASKS else ("test",)):
             raise UsageError(
                 f"{self.name} has no split {self.split!r}: test, or of a built-in task {', '.join(SPLITS)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ def protocol(settings: Settings) -> dict[str, Any]:
     words = {name: value for name, value in vars(settings).items() if name not in ("batch_size", "decoding")}
     return {
         **words,
+        "settings": None if settings.settings is None else asdict(settings.settings),
         "readings": {} if settings.recipe is None else settings.readings.record(),
         "decoding": settings.decoding.record(),
         "device": place.type,

@@ -123,12 +123,12 @@ class Plan:
     """Models and tasks that cannot be loaded, in one line each; the other cells are run."""
 
 
-def plan(grid: Grid) -> Plan:
+def plan(grid: Grid, finder: Finder | None = None) -> Plan:
     """Find the models and write the prompts, without reading any weights.
 
     A reading that applies to no cell is an error, unless it may be for a model that was not found.
     """
-    finder = Finder()
+    finder = finder or Finder()
     (made,) = plans([grid], finder)
     if not made.cells:
         raise finder.failures[0]

@@ -12,12 +12,13 @@ from typing import Any
 from softdlm import parsing
 from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
+from softdlm.evaluate.cell import read_own
 from softdlm.evaluate.paper import Recipe, benchmark
 from softdlm.evaluate.readings import DEFAULT, READINGS, Readings
 from softdlm.models.own_settings import OwnSettings
 from softdlm.shortcuts import SHORTCUTS
 
-LOADING = ("revision", "dtype", "device", "attention", "mask_id", "eos_ids", "max_length")
+LOADING = ("revision", "dtype", "device", "attention", "mask_id", "eos_ids", "max_length", "settings")
 """The settings that `load` takes."""
 DEFAULT_NEW_TOKENS = 256
 """lm-eval's own, where neither the task nor the checkpoint names a length."""
@@ -43,6 +44,8 @@ class Settings:
     mask_id: int | None = None
     eos_ids: tuple[int, ...] | None = None
     max_length: int | None = None
+    settings: OwnSettings | None = None
+    """Decoding settings instead of the checkpoint's own, out of a file that `softdlm tune` wrote."""
     mc_samples: int = 128
     """Random masks behind one log-likelihood."""
     check_greedy: bool = False
@@ -119,6 +122,10 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _own(name: str, value: Any) -> OwnSettings:
+    return read_own(_text(name, value))
+
+
 def _positive(name: str, value: Any) -> int:
     if str(value).startswith("auto"):
         raise UsageError(f"{name} {value!r} is not supported: give a number")
@@ -132,4 +139,5 @@ _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "eos_ids": parsing.token_ids,
     "check_greedy": parsing.flag,
     "recipe": _recipe,
+    "settings": _own,
 }

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from softdlm import registry
 from softdlm.commit import CommitRule, EntropyBound, Factor, Rank, Threshold, TopN
 from softdlm.decoding import Decoding, EosPolicy
-from softdlm.evaluate.cell import ModelSpec, TaskSpec
+from softdlm.evaluate.cell import ModelSpec, TaskSpec, is_file
 from softdlm.evaluate.readings import DEFAULT, DREAM, LLADA, LLADA2, Part, Readings
 from softdlm.models.denoiser import Attention
 from softdlm.models.own_settings import OwnSettings
@@ -172,4 +172,4 @@ def _with_eps(rule: str | CommitRule) -> str:
 
 def benchmark(task: str) -> str | None:
     """The benchmark that a task is, or is a variant of."""
-    return next((name for name in DOMAINS if task.startswith(name)), None)
+    return None if is_file(task) else next((name for name in DOMAINS if task.startswith(name)), None)

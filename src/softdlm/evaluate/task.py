@@ -1,14 +1,14 @@
-"""What a task must offer to be evaluated: the built-in ones through an adapter, benchmarks by themselves."""
+"""What a task must offer to be evaluated: the built-in ones and files through adapters, benchmarks by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from softdlm.decoding import EosPolicy
 from softdlm.errors import TokenizerError, UsageError
-from softdlm.evaluate.cell import TaskSpec
+from softdlm.evaluate.cell import TaskSpec, is_file
 from softdlm.generation import render_chat
 from softdlm.models.denoiser import Denoiser
 from softdlm.models.load import Checkpoint
@@ -46,7 +46,9 @@ class EvalTask(Protocol):
         ...
 
     @property
-    def max_new_tokens(self) -> int: ...
+    def max_new_tokens(self) -> int | None:
+        """Length of the answer's canvas; None leaves it to the checkpoint."""
+        ...
 
     @property
     def eos(self) -> EosPolicy: ...
@@ -88,13 +90,11 @@ class BuiltinTask:
     @staticmethod
     def of(spec: TaskSpec, model: Checkpoint | Denoiser) -> BuiltinTask:
         """The official items of a split, the first `limit` of them."""
-        if model.tokenizer is None:
-            raise TokenizerError(f"{model.source.name} has no tokenizer, which the task {spec.name} needs")
+        check_tokenizer(spec, model)
         size = official_size(spec.name, spec.split)
         sandbox = find_sandbox(allow_unsandboxed=spec.allow_unsandboxed) if runs_code(spec.name) else None
         task = load_task(spec.name, split=spec.split, size=min(size, spec.limit or size), sandbox=sandbox)
-        turns = [[{"role": "user", "content": item.prompt}] for item in task]
-        prompts = [render_chat(model.tokenizer, turn) for turn in turns]
+        prompts = as_user_turns(model, [item.prompt for item in task])
         return BuiltinTask(task, tuple(map(Question, task, prompts)), sandbox)
 
     def score(self, item: Question, text: str) -> dict[str, Any]:
@@ -114,6 +114,16 @@ class BuiltinTask:
         }
 
 
+def check_tokenizer(spec: TaskSpec, model: Checkpoint | Denoiser) -> None:
+    if model.tokenizer is None:
+        raise TokenizerError(f"{model.source.name} has no tokenizer, which the task {spec.name} needs")
+
+
+def as_user_turns(model: Checkpoint | Denoiser, texts: Iterable[str]) -> list[str]:
+    """Each text as the one turn of a user, in the model's chat template."""
+    return [render_chat(model.tokenizer, [{"role": "user", "content": text}]) for text in texts]
+
+
 def _reason(item: Item, text: str, correct: bool) -> str:
     if correct:
         return "solved"
@@ -123,9 +133,13 @@ def _reason(item: Item, text: str, correct: bool) -> str:
 
 
 def load_eval_task(spec: TaskSpec, model: Checkpoint | Denoiser) -> EvalTask:
-    """A built-in task or a benchmark by name, its prompts written for this model."""
+    """A built-in task or a benchmark by name, or a file of problems; its prompts written for this model."""
     if spec.name in TASKS:
         return BuiltinTask.of(spec, model)
+    if is_file(spec.name):
+        from softdlm.evaluate.file_task import FileTask
+
+        return FileTask.of(spec, model)
     try:
         from softdlm.evaluate.benchmarks import load_benchmark
     except ImportError as error:

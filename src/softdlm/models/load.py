@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ def load(
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
     digest: str | None = None,
+    settings: str | Path | OwnSettings | None = None,
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
@@ -49,12 +50,14 @@ def load(
     device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
     EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
-    the bytes that were loaded.
+    the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that take the place of
+    the checkpoint's own, field by field.
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
     number = find_dtype(dtype, place)
-    found = find_checkpoint(model, revision=revision, mask_id=mask_id, eos_ids=eos_ids, max_length=max_length)
+    special = {"mask_id": mask_id, "eos_ids": eos_ids}
+    found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
     network = _network(found, number, place, digest)
     vocabulary = network.get_input_embeddings().num_embeddings
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
@@ -95,11 +98,13 @@ class Checkpoint:
     """Of each file besides the weights that was read."""
     stamp: tuple[Any, ...]
     """What the system said of the files before the first of them was read."""
+    settings: OwnSettings = field(default_factory=OwnSettings)
+    """Decoding settings that were given with the checkpoint."""
 
     @property
     def own(self) -> OwnSettings:
-        """The checkpoint's own decoding settings."""
-        return OwnSettings.read(self.config.get("decoding", {}))
+        """The decoding settings that were given, then the checkpoint's own."""
+        return self.settings.over(OwnSettings.read(self.config.get("decoding", {})))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -118,8 +123,10 @@ def find_checkpoint(
     mask_id: int | None = None,
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
+    settings: str | Path | OwnSettings | None = None,
 ) -> Checkpoint:
     """The part of `load` that comes before the weights are read; takes the same arguments."""
+    given = OwnSettings.of(settings)
     folder, commit = resolve(model, revision)
     files = CheckpointFolder(folder)
     seen, read = stamp(files), read_meaning(files)
@@ -134,7 +141,7 @@ def find_checkpoint(
     check_special_ids(tokenizer, family, mask, ends)
     source = Source(str(model), family.name, commit)
     digests = {name: content_digest(data) for name, data in read.items()}
-    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, source, digests, seen)
+    return Checkpoint(folder, config, family, tokenizer, mask, ends, length, source, digests, seen, given)
 
 
 @contextmanager

@@ -1,12 +1,20 @@
-"""A checkpoint's own decoding settings."""
+"""A model's own decoding settings: a checkpoint's, or those of a settings file that take their place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
-from softdlm.errors import CheckpointError
+from softdlm.errors import CheckpointError, UsageError
+from softdlm.records.files import parse_json, read_input
+from softdlm.registry import is_from_file
+
+VERSION = 1
+"""Of settings files: what `softdlm_settings` says in them."""
+LARGEST = 1 << 20
+"""Bytes of a settings file: real ones have about a thousand."""
 
 
 @dataclass(frozen=True)
@@ -23,18 +31,62 @@ class OwnSettings:
     lam: float | None = None
 
     @staticmethod
-    def read(stated: Any) -> OwnSettings:
-        """Checked types and ranges; whether a spelled rule exists is checked where it is used."""
+    def read(stated: Any, place: str = "config.json") -> OwnSettings:
+        """Checked types and ranges; whether a spelled rule exists is checked where it is used.
+
+        A rule in a file is a program, which whoever wrote these settings must not choose.
+        """
         kinds = {"max_new_tokens": int, "feedback": str, "commit": str, "k": int, "lam": (int, float)}
         if not isinstance(stated, Mapping) or stated.keys() - kinds.keys():
-            raise CheckpointError(f"config.json says decoding = {stated!r}; it may hold {', '.join(kinds)}")
+            raise CheckpointError(f"{place} says decoding = {stated!r}; it may hold {', '.join(kinds)}")
         for name, value in stated.items():
             if isinstance(value, bool) or not isinstance(value, kinds[name]):
-                raise CheckpointError(f"config.json says decoding.{name} = {value!r}, which has the wrong type")
+                raise CheckpointError(f"{place} says decoding.{name} = {value!r}, which has the wrong type")
+            if isinstance(value, str) and is_from_file(value):
+                raise CheckpointError(
+                    f"{place} says decoding.{name} = {value!r}, a rule in a file, which is a program: "
+                    f"leave it out there and give {name} yourself"
+                )
         own = OwnSettings(**stated)
         fits = min(own.max_new_tokens or 1, own.k or 1) >= 1 and 0 <= (own.lam or 0) <= 1
         if not fits or 0 in (own.max_new_tokens, own.k):
             raise CheckpointError(
-                f"config.json says decoding = {dict(stated)!r}; k and max_new_tokens start at 1, lam lies in [0, 1]"
+                f"{place} says decoding = {dict(stated)!r}; k and max_new_tokens start at 1, lam lies in [0, 1]"
             )
         return own
+
+    @staticmethod
+    def of(given: str | Path | OwnSettings | None) -> OwnSettings:
+        """Settings as `softdlm.load` takes them: a file of them, the settings themselves, or none."""
+        if given is None or isinstance(given, OwnSettings):
+            return given or OwnSettings()
+        if not isinstance(given, str | Path):
+            raise UsageError(f"settings must be a file that softdlm tune wrote, not {given!r}")
+        return read_settings(Path(given))
+
+    def over(self, base: OwnSettings) -> OwnSettings:
+        """These settings, and those of `base` where they say nothing."""
+        stated = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        return OwnSettings(**{**vars(base), **stated})
+
+
+def read_settings(file: Path) -> OwnSettings:
+    """The settings in a file such as `softdlm tune` writes, which anybody may have made."""
+    try:
+        value = parse_json(read_input(file, LARGEST))
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON: {error}") from error
+    if not isinstance(value, dict) or "softdlm_settings" not in value:
+        raise UsageError(f"{file} is not a settings file: it must be a JSON object with softdlm_settings = {VERSION}")
+    if (version := value["softdlm_settings"]) != VERSION or isinstance(version, bool):
+        raise UsageError(f"{file} says softdlm_settings = {version!r}; this version of softdlm reads {VERSION}")
+    if unknown := value.keys() - {"softdlm_settings", "decoding", "made"}:
+        raise UsageError(f"{file} holds {', '.join(sorted(unknown))}; a settings file holds decoding and made")
+    if not isinstance(value.get("made", {}), dict):
+        raise UsageError(f"{file} says made = {value['made']!r}, which must be an object")
+    try:
+        return OwnSettings.read(value.get("decoding"), str(file))
+    except CheckpointError as error:
+        raise UsageError(str(error)) from error

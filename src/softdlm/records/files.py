@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from softdlm.errors import ResultsError
+from softdlm.errors import ResultsError, UsageError
 
 SPARE = 16 << 20
 """Bytes that must be free before work begins whose results are to be written."""
@@ -90,6 +90,30 @@ def read_bytes(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ResultsError(f"{path} is not a regular file: move it away")
         return file.read()
+
+
+def read_input(path: Path, most: int) -> bytes:
+    """A file that a user names: a regular one, so that nothing waits for a pipe, of a size that can be meant."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            regular = stat.S_ISREG(os.fstat(handle).st_mode)
+            data = b"".join(_blocks(handle, most + 1)) if regular else b""
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not regular:
+        raise UsageError(f"{path} is not a regular file: give one")
+    if len(data) > most:
+        raise UsageError(f"{path} is larger than {most >> 20} MiB: this cannot be meant")
+    return data
+
+
+def _blocks(handle: int, most: int) -> Iterator[bytes]:
+    while most > 0 and (block := os.read(handle, min(most, 1 << 24))):
+        most -= len(block)
+        yield block
 
 
 def read_json(path: Path) -> Any:
