@@ -70,7 +70,7 @@ def _reliability_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, 
     for row in rows:
         found = row["calibration"]
         asked = f"{count(found['predictions'], 'prediction')} in {row['states']} of {count(row['met'], 'state')}"
-        title = " · ".join(["reliability", row["task"], row["rule"], asked])
+        title = " · ".join([row["task"], row["rule"], asked])
         numbers = {name: found[name] for name in ("confidence", "gap", "ece", "sure")}
         shares = {name: _share(found[name], found[interval]) for name, interval in INTERVALS.items()}
         columns = {"input": row["input"]} | numbers | shares
