@@ -113,7 +113,7 @@ def test_reliability_on_the_built_in_model(tmp_path: Path) -> None:
     assert all(row["calibration"]["predictions"] == rows["summary"][0]["calibration"]["predictions"] > 4
                for row in rows["summary"])  # fmt: skip
     assert rows["settings"]["decoding"]["feedback"] == "slerp(k=3, lam=0.5)"
-    assert (rows["settings"]["states"], rows["settings"]["positions"]) == (2, 8)
+    assert (rows["settings"]["states"], rows["settings"]["positions"]) == (2, 6)
 
 
 def test_reliability_of_a_model_that_solves_nothing(folder: Path) -> None:

@@ -31,7 +31,7 @@ from softdlm.types import Context, Embeddings, Prediction, Stateful
 
 INPUTS = ("hard", "own", "neighbours", "both")
 STATES = 2
-POSITIONS = 8
+POSITIONS = 6
 
 
 @dataclass(frozen=True)

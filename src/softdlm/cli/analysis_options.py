@@ -64,7 +64,7 @@ def on_decodes(rules: str, **strength: tuple[Any, Any]) -> Table:
 
 ON_STATES: Table = {
     **{name: each for name, each in on_decodes("").items() if name != "prompts"},
-    "tasks": (Tasks, "mini-math"), "split": (Split, "validation"), "states": (States, 2), "positions": (Positions, 8),
+    "tasks": (Tasks, "mini-math"), "split": (Split, "validation"), "states": (States, 2), "positions": (Positions, 6),
     "rules": (RuleNames, "slerp(k=1, lam=0.5),slerp(k=3, lam=0.5)"), "k": (OwnK, None), "lam": (OwnLam, None),
     "allow_unsandboxed": (Unsandboxed, False), "plot": (Plot, None),
 }  # fmt: skip
