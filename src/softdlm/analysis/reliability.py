@@ -6,6 +6,8 @@ prediction has a confidence and is right or not, so that the four can be compare
 
 The truth of a state is what one-at-a-time decoding from [MASK]s makes of it, and only states count of which it makes a
 right answer: an answer has many right wordings, and a state is on its way to one of them.
+
+Dimensions in addition to those of softdlm.types: M positions that are asked at, R rows, Q pairs of row and position.
 """
 
 from __future__ import annotations
