@@ -59,8 +59,10 @@ class Linear(Denoiser):
         super().__init__(torch.randn(24, 16, generator=drawn), mask_id=23)
         self.sight, self.bias = sight, torch.randn(len(sight), 24, generator=drawn)
         self.weight = torch.randn(16, 24, generator=drawn)
+        self.batches: list[int] = []
 
     def hidden(self, embeds: Tensor, **sight: Any) -> Tensor:
+        self.batches.append(len(embeds))
         return torch.einsum("lk,bkd->bld", self.sight, embeds) @ self.weight + self.bias
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -82,6 +84,12 @@ def test_a_position_that_sees_only_others() -> None:
     several = [len(row.places) > 1 for row in rows for _ in row.places]
     differs = [soft != hard for soft, hard in zip(found["neighbours"], found["hard"], strict=True)]
     assert differs == several, "a position that is alone has no soft neighbours"
+
+
+def test_a_cpu_computes_each_row_by_itself() -> None:
+    model = Linear(torch.eye(12))
+    measured(model)
+    assert set(model.batches) == {1}, "in a batch equal rows may get other bits"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -212,6 +220,8 @@ def test_states_that_end_in_a_wrong_answer_are_counted_but_not_looked_at() -> No
 def test_positions_and_states_are_drawn_by_item_and_seed() -> None:
     model: Any = tiny("llada")
     few = measured(model, states=2, positions=2)
+    drawn = {tuple((row.passes, *row.places) for row in few if row.item == question.item) for question in QUESTIONS}
+    assert len(drawn) == 3, "items have draws of their own"
     whole = {(row.item, row.passes): row for row in measured(model)}
     assert all(len(row.places) == min(2, len(whole[row.item, row.passes].places)) for row in few)
     for row in few:
