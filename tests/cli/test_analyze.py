@@ -97,6 +97,35 @@ def test_figure_1_on_the_built_in_model() -> None:
         assert word in done.stdout
 
 
+def test_reliability_on_the_built_in_model(tmp_path: Path) -> None:
+    """Canvases of two or three tokens, so that it is quick."""
+    out, plot = tmp_path / "rows.jsonl", tmp_path / "figure.svg"
+    common = ("--tasks", "either-or", "--limit", 4, "-t", 1, "--device", "cpu", "--out", out)
+    done = analyze("reliability", *common, "--plot", plot)
+    assert done.exit_code == 0, done.exception
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for word in ("slerp(k=1, lam=0.5)", "slerp(k=3, lam=0.5)", "neighbours", "right where sure", "of 8 states\n"):
+        assert word in done.stdout
+    assert "slerp(k=3, lam=0.5)" in plot.read_text()
+    rows = found("reliability", *common)
+    assert len(rows["rows"]) == 8
+    assert [row["input"] for row in rows["summary"]] == ["hard", "own", "neighbours", "both"] * 2
+    assert all(row["calibration"]["predictions"] == rows["summary"][0]["calibration"]["predictions"] > 4
+               for row in rows["summary"])  # fmt: skip
+    assert rows["settings"]["decoding"]["feedback"] == "slerp(k=3, lam=0.5)"
+    assert (rows["settings"]["states"], rows["settings"]["positions"]) == (2, 6)
+
+
+def test_reliability_of_a_model_that_solves_nothing(folder: Path) -> None:
+    words = ("reliability", "--model", folder / "llada", "--limit", 1, "-n", 6, "--rules", "slerp", "--k", 2)
+    done = analyze(*words, "--device", "cpu")
+    assert done.exit_code == 0, done.exception
+    assert "mini-math · slerp · 0 predictions in 0 of 2 states\n" in done.stdout
+    shown = found(*words)
+    assert shown["settings"]["decoding"]["commit"] == "entropy(0.1)"
+    assert shown["settings"]["rules"] == {"slerp": "slerp(k=2, lam=0.3)"}
+
+
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
@@ -113,6 +142,14 @@ def test_figure_1_on_the_built_in_model() -> None:
         (["agreement", "-n", "0", "--limit", "1"], UsageError, "max_new_tokens must be at least 1, not 0"),
         (["geometry", "--tasks", "maths"], UsageError, "unknown task 'maths'"),
         (["agreement", "--split", "tests"], UsageError, "unknown split 'tests'"),
+        (["reliability", "--states", "0"], UsageError, "--states must be at least 1, not 0"),
+        (["reliability", "--positions", "-1"], UsageError, "--positions must be at least 1, not -1"),
+        (["reliability", "--limit", "0"], UsageError, "--limit must be at least 1, not 0"),
+        (["reliability", "--temperature", "1"], UsageError, "use temperature 0, not 1.0"),
+        (["reliability", "--block-length", "4"], UsageError, "leave out block_length and cache"),
+        (["reliability", "--rules", "alternate(slerp)"], UsageError, "leave out alternate(slerp)"),
+        (["reliability", "--plot", "figure.doc"], UsageError, "cannot draw figure.doc"),
+        (["reliability", "--plot", "f.png", "--tasks", "mini-math,either-or"], UsageError, "draws one task"),
         (["completions", "-t", "0"], UsageError, "tokens per step n must be at least 1, not 0"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from softdlm.errors import UsageError
-from softdlm.report.figures import Point, curves, draw_results, frontiers, growth_curves, shares
+from softdlm.report.figures import Point, curves, draw_reliability, draw_results, frontiers, growth_curves, shares
 
 SERIES = {
     "vanilla": [Point(64, 96.0, 94.0, 97.0), Point(16, 89.0, 87.0, 91.0)],
@@ -164,3 +164,28 @@ def test_growth_stands_beside_its_floor_and_a_line_of_proportion(tmp_path: Path,
         "proportional": [[1, 10], [8, 80]],
     }
     assert (drawn[0].axes[0].get_xscale(), drawn[0].axes[0].get_yscale()) == ("log", "log")
+
+
+def test_reliability_has_a_panel_a_rule_and_leaves_small_bins_out(tmp_path: Path, drawn: list[Figure]) -> None:
+    def row(rule: str, name: str, *bins: tuple[int, float]) -> dict[str, Any]:
+        curve = [
+            {"predictions": n, "confidence": 85.0 + index, "right": right, "interval": [right - 5, right + 4]}
+            for index, (n, right) in enumerate(bins)
+        ]
+        return {"rule": rule, "input": name, "calibration": {"curve": curve}}
+
+    none = {"predictions": 0, "confidence": None, "right": None, "interval": None}
+    rows = [row(rule, name, (20, 70.0), (19, 10.0), (21, 60.0)) for rule in ("a", "b") for name in ("hard", "own")]
+    rows[0]["calibration"]["curve"].append(none)
+    draw_reliability([*rows, row("a", "both", (3, 50.0))], tmp_path / "f.svg")
+    assert [axes.get_title() for axes in drawn[0].axes] == ["a", "b"]
+    for panel, axes in enumerate(drawn[0].axes):
+        assert lines(drawn[0], panel).keys() == {"all [MASK]", "only itself soft"}
+        line, _, (bars,) = lines(drawn[0], panel)["all [MASK]"]
+        assert [tuple(xy) for xy in line.get_xydata()] == [(85.0, 70.0), (87.0, 60.0)]
+        assert bars.get_segments()[0][:, 1] == pytest.approx([65, 74])
+        diagonal = next(each for each in axes.lines if each.get_label() == "as often right as sure")
+        assert np.asarray(diagonal.get_xydata()).tolist() == [[0, 0], [100, 100]]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [
+        "as often right as sure", "all [MASK]", "only itself soft",
+    ]  # fmt: skip

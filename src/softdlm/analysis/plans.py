@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from softdlm import registry
-from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures
+from softdlm.analysis import agreement, completions, consistency, geometry, joint, mixtures, reliability
 from softdlm.analysis.prompts import Case
 from softdlm.analysis.questions import Question, batches, complete
 from softdlm.analysis.spans import BATCH, Rules
+from softdlm.analysis.states import Scorer
 from softdlm.decoding import Decoding
 from softdlm.feedback import Mask
 from softdlm.models.denoiser import Denoiser
@@ -139,6 +141,29 @@ def completions_plan(
     settings = _settings(model, "completions", rules, questions, decoding) | spans | support
     rows = _batched(measure, questions, batch_size)
     return Plan(settings, len(questions), completions.CompletionRow, rows, completions.summarise)
+
+
+def reliability_plan(
+    model: Denoiser,
+    questions: Sequence[Question],
+    rules: Rules,
+    decoding: Decoding,
+    *,
+    score: Scorer,
+    states: int = reliability.STATES,
+    positions: int = reliability.POSITIONS,
+    batch_size: int = 16,
+) -> Plan[reliability.ReliabilityRow]:
+    """Whether predictions are as often right as they are sure; each question has `states` rows."""
+    reliability.check(rules, decoding)
+    how = {"rules": rules, "decoding": decoding, "score": score, "states": states, "positions": positions}
+    by_question = _batched(partial(reliability.measure_reliability, model, **how), questions, batch_size)
+    settings = _settings(model, "reliability", rules, questions, decoding) | {"states": states, "positions": positions}
+
+    def rows(done: int) -> Iterator[reliability.ReliabilityRow]:
+        return islice(by_question(done // states), done % states, None)
+
+    return Plan(settings, states * len(questions), reliability.ReliabilityRow, rows, reliability.summarise)
 
 
 def _each(measure: Callable[[Any], R], items: Sequence[Any]) -> Callable[[int], Iterator[R]]:

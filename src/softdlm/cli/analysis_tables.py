@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 BY_RULE = ("angle_share", "norm_ratio", "below_both")
 """What the geometry measures of soft tokens; the rest is of candidates and [MASK]."""
+RELIABILITY = ("confidence", "right", "gap", "ece", "sure", "sure_right")
+INTERVALS = {"right": "interval", "sure_right": "sure_interval"}
 _WORDS = tomllib.loads(Path(__file__).with_name("analysis_words.toml").read_text(encoding="utf-8"))
 HEADS: dict[str, str] = _WORDS["heads"]
 """Names of measures in words, where they are not words already."""
@@ -30,12 +32,14 @@ def tables(result: Result) -> dict[str, list[dict[str, Any]]]:
 
 
 def _tables(result: Result) -> dict[str, list[dict[str, Any]]]:
-    """A table a prompt for a joint, two for the geometry, else one for each task."""
+    """A table a prompt for a joint, two for the geometry, one a rule for the reliability, else one for each task."""
     name, rows = result.settings["analysis"], [asdict(each) for each in result.summary]
     if name == "joint":
         return {row["prompt"]: _joint_table(row) for row in rows}
     if name == "geometry":
         return _geometry_tables(rows)
+    if name == "reliability":
+        return _reliability_tables(rows)
     parts: dict[str, list[dict[str, Any]]] = {} if rows else {f"{name}: nothing to measure": []}
     for row in rows:
         task, items = row.pop("task", None), row.pop("items", None)
@@ -58,3 +62,21 @@ def _geometry_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any
         ends.append(head | {key: value for key, value in shape.items() if key not in BY_RULE})
         soft += [head | {"rule": rule} | {key: shape[key][rule] for key in BY_RULE} for rule in shape["norm_ratio"]]
     return {"candidates, aggregate and [MASK]": ends, "soft tokens": soft}
+
+
+def _reliability_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The inputs of a rule below each other: they were asked at the same positions."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found = row["calibration"]
+        asked = f"{count(found['predictions'], 'prediction')} in {row['states']} of {count(row['met'], 'state')}"
+        title = " · ".join([row["task"], row["rule"], asked])
+        numbers = {name: found[name] for name in ("confidence", "gap", "ece", "sure")}
+        shares = {name: _share(found[name], found[interval]) for name, interval in INTERVALS.items()}
+        columns = {"input": row["input"]} | numbers | shares
+        parts.setdefault(title, []).append({name: columns[name] for name in ("input", *RELIABILITY)})
+    return parts
+
+
+def _share(percent: float | None, interval: list[float] | None) -> str | None:
+    return None if percent is None or interval is None else f"{percent:.1f} [{interval[0]:.1f}, {interval[1]:.1f}]"

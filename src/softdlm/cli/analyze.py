@@ -11,65 +11,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softdlm.cli.analysis_options import (
+    ALL,
+    B1_K,
+    B1_LAM,
+    DECODING,
+    ON_STATES,
+    ORDER_HELP,
+    SOFT,
+    TABLE3_K,
+    K,
+    Lam,
+    OwnK,
+    OwnLam,
+    on_decodes,
+    on_prompts,
+)
 from softdlm.cli.analysis_tables import NOTES, tables
-from softdlm.cli.option_tables import COMMAS, LOADING, RULES, SETTINGS, Table, takes
-from softdlm.cli.options import Json, Model, Raw, load_model, names_in, option, print_json
+from softdlm.cli.option_tables import LOADING, takes
+from softdlm.cli.options import load_model, names_in, print_json
 from softdlm.errors import UsageError
+from softdlm.parsing import from_one
+from softdlm.records.files import ready_file
 from softdlm.report.words import count
 
 if TYPE_CHECKING:
-    from softdlm.analysis.plans import Plan
+    from softdlm.analysis.plans import Plan, Result
     from softdlm.analysis.prompts import Alternatives, Case
     from softdlm.analysis.questions import Question
     from softdlm.decoding import Decoding
     from softdlm.feedback import FeedbackRule
 
 app = typer.Typer(no_args_is_help=True, help="Measure what the paper claims, on any model: one command per claim.")
-
-ALL = "vanilla,euclidean,slerp,additive,norm-mix"
-SOFT = "euclidean,slerp,additive,norm-mix"
-
-Prompts = Annotated[Path | None, option("JSON Lines file with fields prompt, a, b, and optionally masks, lead.")]
-OWN_HELP = "JSON Lines file with a field prompt, and optionally id; instead of tasks."
-OwnQuestions = Annotated[Path | None, typer.Option("--prompts", help=OWN_HELP)]
-Limit = Annotated[int | None, typer.Option(help="Only the first N prompts, or the first N items of each task.")]
-RuleNames = Annotated[str, typer.Option("--rules", help=f"Feedback rules, {COMMAS}.")]
-Chat = Annotated[bool, typer.Option("--chat", help="Put prompts into the chat template. Default: raw text.")]
-LEAD_HELP = "With --chat, what stands before the alternatives: none or space. Raw text keeps its space."
-Lead = Annotated[str | None, typer.Option("--chat-lead", help=LEAD_HELP)]
-Rows = Annotated[int, typer.Option("--batch-size", help="Rows of a forward pass.")]
-AT_ONCE_HELP = "Prompts decoded together. Default: 16 on a GPU, one for each core of a CPU."
-AtOnce = Annotated[int | None, typer.Option("--batch-size", help=AT_ONCE_HELP)]
-Out = Annotated[Path | None, option("Keep every row in this JSON Lines file; an unfinished file is continued.")]
-Tasks = Annotated[str, typer.Option(help=f"Built-in tasks, {COMMAS}.")]
-Split = Annotated[str, typer.Option(help="Split of the tasks: test, validation or train.")]
-K = Annotated[int, typer.Option("--k", help="Candidates in a soft token.")]
-Lam = Annotated[float, typer.Option("--lam", help="Strength of the feedback, from 0 (none) to 1.")]
-OwnK = Annotated[int | None, typer.Option("--k", help="Candidates in a soft token. Default: the model's own.")]
-OwnLam = Annotated[float | None, typer.Option("--lam", help="Strength, from 0 to 1. Default: the model's own.")]
-DECODING: Table = {name: each for name, each in {**RULES, **SETTINGS}.items() if name not in ("k", "lam")}
-"""How the answers are decoded that an analysis looks at; --k and --lam are those of the rules that it measures."""
-ORDER_HELP = "Order of sequential decoding: average (the mean over all orders) or confidence."
-
-
-def on_prompts(rules: str, **more: tuple[Any, Any]) -> Table:
-    """The options of an analysis of controlled prompts, with its default rules."""
-    head = {
-        "model": (Model, "builtin"),
-        "prompts": (Prompts, None),
-        "limit": (Limit, None),
-        "rules": (RuleNames, rules),
-    }
-    strength = {"k": (K, 3), "lam": (Lam, 0.3), "chat": (Chat, False), "chat_lead": (Lead, None)}
-    return {**head, **strength, **more, "batch_size": (Rows, 64), "as_json": (Json, False), "out": (Out, None)}
-
-
-def on_decodes(rules: str, **strength: tuple[Any, Any]) -> Table:
-    """The options of an analysis that looks at decodes, with its default rules and their strength."""
-    head = {"model": (Model, "builtin"), "tasks": (Tasks, "mini-math,mini-code"), "split": (Split, "test")}
-    asked = {"prompts": (OwnQuestions, None), "limit": (Limit, 100), "rules": (RuleNames, rules)}
-    tail = {"raw": (Raw, False), "batch_size": (AtOnce, None), "as_json": (Json, False), "out": (Out, None)}
-    return {**head, **asked, **strength, **tail}
 
 
 @app.command()
@@ -107,11 +80,6 @@ def joint(asked: dict[str, Any], loading: dict[str, Any]) -> None:
     _finish(denoiser, joint_plan(denoiser, cases, rules, order=asked["order"], batch_size=asked["batch_size"]), asked)
 
 
-TABLE3_K = Annotated[int, typer.Option("--k", help="Candidates for Table 3.")]
-B1_K = Annotated[int, typer.Option(help="Candidates for appendix B.1.")]
-B1_LAM = Annotated[float, typer.Option("--lam", help="Strength of the feedback for appendix B.1.")]
-
-
 @app.command()
 @takes(asked=on_decodes(SOFT, k=(TABLE3_K, 3), line_k=(B1_K, 4), lam=(B1_LAM, 0.5)), words=DECODING, loading=LOADING)
 def geometry(asked: dict[str, Any], words: dict[str, Any], loading: dict[str, Any]) -> None:
@@ -140,6 +108,48 @@ def agreement(asked: dict[str, Any], words: dict[str, Any], loading: dict[str, A
     from softdlm.analysis.plans import agreement_plan
 
     _look(agreement_plan, asked, partial(_decoding, words, "vanilla", 4), loading)
+
+
+@app.command()
+@takes(asked=ON_STATES, words=DECODING, loading=LOADING)
+def reliability(asked: dict[str, Any], words: dict[str, Any], loading: dict[str, Any]) -> None:
+    """Are predictions as often right as they are sure, with and without their own soft token?"""
+    from softdlm.analysis.plans import reliability_plan
+    from softdlm.analysis.states import task_scorer
+    from softdlm.report.figures import draw_reliability
+
+    tasks, plot = names_in("--tasks", asked["tasks"]), asked.get("plot")
+    counts = {name: from_one(f"--{name}", asked[name]) for name in ("states", "positions")}
+    _check_limit(asked["limit"])
+    _check_plot(plot, tasks)
+    score = task_scorer(tasks, asked["limit"], asked["split"], asked["allow_unsandboxed"])
+    make = partial(reliability_plan, score=score, **counts)
+    result = _look(make, asked, partial(_state_decoding, words), loading, digits=1)
+    if plot is not None:
+        draw_reliability(result.record()["summary"], plot)
+
+
+def _state_decoding(words: Mapping[str, Any]) -> Decoding:
+    """How states are come by: with the model's own feedback and, unless told otherwise, the entropy bound 0.1."""
+    from softdlm.analysis.reliability import check
+    from softdlm.decoding import Decoding
+    from softdlm.shortcuts import RATES
+
+    found = Decoding.of(**({} if words.keys() & {"commit", *RATES} else {"commit": "entropy(0.1)"}), **words)
+    check({}, found)
+    return found
+
+
+def _check_plot(file: Path | None, tasks: Sequence[str]) -> None:
+    """Refuse a file that cannot be drawn before anything is decoded."""
+    from softdlm.report.figures import check_format
+
+    if file is None:
+        return
+    check_format(file)
+    if len(tasks) > 1:
+        raise UsageError(f"--plot {file} draws one task: give a single one with --tasks")
+    ready_file(file)
 
 
 def _rules(names: str, k: int | None, lam: float | None) -> dict[str, FeedbackRule]:
@@ -183,7 +193,7 @@ def _look(
     decoding: Callable[[], Decoding],
     loading: Mapping[str, Any],
     digits: int = 4,
-) -> None:
+) -> Result:
     """An analysis along decodes. What can be refused is refused before the weights are read."""
     k, lam = asked.get("k"), asked.get("lam")
     _rules(asked["rules"], k, lam)
@@ -192,7 +202,7 @@ def _look(
     model = load_model(asked["model"], loading)
     own, size = model.own, _at_once(model, asked.get("batch_size"))
     rules = _rules(asked["rules"], own.k if k is None else k, own.lam if lam is None else lam)
-    _finish(model, make(model, questions, rules, wanted.settled(own), batch_size=size), asked, digits)
+    return _finish(model, make(model, questions, rules, wanted.settled(own), batch_size=size), asked, digits)
 
 
 def _questions(asked: Mapping[str, Any], decoding: Decoding) -> list[Question]:
@@ -218,7 +228,7 @@ def _check_limit(limit: int | None) -> None:
         raise UsageError(f"--limit must be at least 1, not {limit}")
 
 
-def _finish(model: Any, plan: Plan[Any], asked: Mapping[str, Any], digits: int = 4) -> None:
+def _finish(model: Any, plan: Plan[Any], asked: Mapping[str, Any], digits: int = 4) -> Result:
     from softdlm.analysis.plans import run
     from softdlm.report.progress import Screen, clock, progress_line
     from softdlm.report.row_tables import print_rows
@@ -233,8 +243,9 @@ def _finish(model: Any, plan: Plan[Any], asked: Mapping[str, Any], digits: int =
     result = run(model, plan, asked.get("out"), show)
     if asked["as_json"]:
         print_json(result.record())
-        return
+        return result
     *before, last = tables(result).items()
     for title, rows in before:
         print_rows(rows, title, digits=digits)
     print_rows(last[1], last[0], digits=digits, notes=NOTES.get(plan.settings["analysis"], ()))
+    return result

@@ -14,7 +14,17 @@ from softdlm.report.words import count
 
 LOOKS = {"vanilla": ("#000000", "o"), "euclidean": ("#E69F00", "s"), "slerp": ("#0072B2", "D")}
 """Colour and marker of a method, the same in every figure; colours are Okabe and Ito's."""
+INPUT_LOOKS = {
+    "hard": LOOKS["vanilla"],
+    "own": ("#D55E00", "v"),
+    "neighbours": ("#009E73", "^"),
+    "both": LOOKS["slerp"],
+}
+"""The same for what a prediction was made from (docs/analysis.md, reliability)."""
+LEAST = 20
+"""Predictions that a bin needs to be drawn: of fewer, the share that is right says little."""
 LABELS = {
+    "hard": "all [MASK]", "own": "only itself soft", "neighbours": "only the others soft", "both": "all soft",
     "euclidean": "Euclidean", "slerp": "SLERP", "euclidean-mask-norm": "linear, [MASK] norm", "additive": "Additive",
     "norm-mix": "NormMix", "lrd": "LRD", "remix": "ReMix", "soft-token-5": "SoftToken, 5",
     "alternate-slerp": "alternating SLERP", "alternate-euclidean": "alternating Euclidean",
@@ -92,10 +102,7 @@ def frontiers(
             axes.xaxis.set_major_formatter("{x:g}")
             axes.set(title=title, xlabel="forward passes per answer")
         all_axes[0].set_ylabel(ylabel)
-        shown = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in all_axes]
-        legend = {label: handle for labels in shown for label, handle in labels.items()}
-        place = {"loc": "outside lower center", "ncols": LEGEND_COLUMNS * (2 if len(panels) > 2 else 1)}
-        all_axes[0].figure.legend(legend.values(), legend.keys(), **place)
+        _legend_below(all_axes)
 
 
 def _point(row: Mapping[str, Any], kind: str) -> Point:
@@ -128,6 +135,27 @@ def curves(
         all_axes[-1].legend(loc="best")
 
 
+def draw_reliability(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Rows of `softdlm.analysis.reliability` on one task: the share that is right over confidence, a panel a rule.
+
+    Bins with fewer than `LEAST` predictions are left out; on the dashed line predictions are as often right as sure.
+    """
+    panels: dict[str, dict[str, list[Point]]] = {}
+    for row in rows:
+        bins = [each for each in row["calibration"]["curve"] if each["predictions"] >= LEAST]
+        points = [Point(each["confidence"], each["right"], *each["interval"]) for each in bins]
+        panels.setdefault(row["rule"], {})[row["input"]] = points
+    with _figure(file, len(panels), legend=1 + len(INPUT_LOOKS)) as all_axes:
+        for axes, (rule, series) in zip(all_axes, panels.items(), strict=True):
+            axes.plot(
+                [0, 100], [0, 100], "--", color="#888888", linewidth=0.8, zorder=1, label="as often right as sure"
+            )
+            _draw(axes, {name: points for name, points in series.items() if points})
+            axes.set(title=rule, xlabel="mean confidence of the bin, %", xlim=(-2, 102), ylim=(-2, 102))
+        all_axes[0].set_ylabel("% right (95 % interval)")
+        _legend_below(all_axes)
+
+
 def shares(
     panels: Mapping[str, Sequence[float]], names: Sequence[str], file: Path, *, coherent: Sequence[int], mark: str = ""
 ) -> None:
@@ -158,6 +186,14 @@ def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -
             axes.set(xlabel=label)
         all_axes[0].set(ylabel="ms a step", title=title)
         all_axes[-1].legend(loc="best")
+
+
+def _legend_below(all_axes: Sequence[Any]) -> None:
+    """One legend for all panels, each label once."""
+    shown = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in all_axes]
+    legend = {label: handle for labels in shown for label, handle in labels.items()}
+    place = {"loc": "outside lower center", "ncols": LEGEND_COLUMNS * (2 if len(all_axes) > 2 else 1)}
+    all_axes[0].figure.legend(legend.values(), legend.keys(), **place)
 
 
 def _band(axes: Any, held: Point | None, label: str) -> None:
@@ -201,8 +237,9 @@ def _looks(names: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     """Colour and marker by method, dashes by variant."""
     parts = {name: name.partition(", ")[::2] for name in names}
     variants = list(dict.fromkeys(variant for _, variant in parts.values()))
-    others = [method for method in dict.fromkeys(method for method, _ in parts.values()) if method not in LOOKS]
-    looks = LOOKS | dict(zip(others, cycle(MORE_LOOKS), strict=False))
+    known = LOOKS | INPUT_LOOKS
+    others = [method for method in dict.fromkeys(method for method, _ in parts.values()) if method not in known]
+    looks = known | dict(zip(others, cycle(MORE_LOOKS), strict=False))
     return {
         name: (*looks[method], DASHES[variants.index(variant) % len(DASHES)])
         for name, (method, variant) in parts.items()
