@@ -130,6 +130,13 @@ def third() -> Iterator[tuple[Any, Any]]:
     yield from product(more, bounds[2:])
 
 
+def fourth() -> Iterator[tuple[Any, Any]]:
+    """EOS that is not fed back, as a rule of the package."""
+    bounds = ("entropy(0.2)", "entropy(0.1)", "entropy(0.3)", "hard_only(entropy(0.1))")
+    strengths = ((1, 0.5), (3, 0.5), (2, 0.5), (1, 0.45), (3, 0.4), (1, 0.4))
+    yield from product([f"no_eos({alternating(k, lam)})" for k, lam in strengths], bounds)
+
+
 def final() -> Iterator[tuple[Any, Any]]:
     """For test items, the most important first: vanilla, the paper's rule, and what validation items spoke for."""
     ours, safe = alternating(1, 0.5), alternating(1, 0.3)
@@ -162,7 +169,7 @@ def text(rule: Any) -> str:
     return rule if isinstance(rule, str) else spell(rule)
 
 
-LISTS = {"first": first, "second": second, "third": third, "final": final, "final-more": final_more}
+LISTS = {"first": first, "second": second, "third": third, "fourth": fourth, "final": final, "final-more": final_more}
 
 
 class Bench:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from softdlm.errors import CheckpointError, PromptError, ResultsError, SoftDLMError, TokenizerError, UsageError
     from softdlm.evaluate.api import evaluate
     from softdlm.evaluate.tune import tune
-    from softdlm.feedback import Additive, Alternate, Euclidean, Mask, NormMix, Slerp, SoftToken
+    from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp, SoftToken
     from softdlm.generation import generate
     from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from softdlm.trace import Trace
     from softdlm.types import Canvas, Context, Embeddings, Prediction, Step
     from softdlm.wrapped_commit import HardOnly, LeadIn
+    from softdlm.wrapped_feedback import Alternate, NoEos
 
 # public name -> module; resolved on first use, so that `import softdlm` stays light
 _HOMES = {
     **dict.fromkeys(["Prefix", "Dual"], "softdlm.cache"),
     **dict.fromkeys(["TopN", "Steps", "Threshold", "Factor", "EntropyBound"], "softdlm.commit"),
-    **dict.fromkeys(
-        ["Mask", "Euclidean", "Slerp", "Additive", "NormMix", "SoftToken", "Alternate"], "softdlm.feedback"
-    ),
+    **dict.fromkeys(["Mask", "Euclidean", "Slerp", "Additive", "NormMix", "SoftToken"], "softdlm.feedback"),
     **dict.fromkeys(["KLASS", "LRDCommit", "Prophet", "ReMixCommit", "TopNEps"], "softdlm.rival_commit"),
+    **dict.fromkeys(["Alternate", "NoEos"], "softdlm.wrapped_feedback"),
     **dict.fromkeys(["LeadIn", "HardOnly"], "softdlm.wrapped_commit"),
     **dict.fromkeys(["LRD", "ReMix"], "softdlm.rival_feedback"),
     **dict.fromkeys(["Canvas", "Context", "Embeddings", "Prediction", "Step"], "softdlm.types"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast
 
-from softdlm import parsing, registry, rival_commit, rival_feedback, wrapped_commit  # noqa: F401  (declares the rules)
+from softdlm import parsing, registry, rival_commit, rival_feedback, wrapped_commit, wrapped_feedback  # noqa: F401
 from softdlm.blocks import check_block_length
 from softdlm.cache import CachePolicy
 from softdlm.commit import CommitRule, Rank, TopN

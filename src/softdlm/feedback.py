@@ -19,9 +19,8 @@ from torch import Tensor
 from softdlm import kernels
 from softdlm.arc import DEGENERATE, Ends, arc_weights, line_weights, norm_of
 from softdlm.errors import UsageError
-from softdlm.parsing import whole
 from softdlm.registry import named
-from softdlm.types import Context, Embeddings, Prediction, RuleState, Stateful, first_memory
+from softdlm.types import Context, Embeddings, Prediction
 
 
 @runtime_checkable
@@ -30,6 +29,16 @@ class FeedbackRule(Protocol):
     def k(self) -> int: ...
 
     def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context, /) -> Float[Tensor, "N D"]: ...
+
+
+@runtime_checkable
+class TurnRule(FeedbackRule, Protocol):
+    """A rule that feeds the soft tokens of another one at some positions, and [MASK] at the others."""
+
+    @property
+    def feedback(self) -> FeedbackRule: ...
+
+    def turn(self, context: Context, /) -> Bool[Tensor, "*S"]: ...
 
 
 @runtime_checkable
@@ -173,51 +182,9 @@ class SoftToken:
         return soft.to(embeddings.table.dtype)
 
 
-@named("feedback", "alternate")
-@dataclass(frozen=True)
-class Alternate:
-    """`feedback` where (position + pass) mod period < soft, else [MASK]: no position sees its own guess all the time.
-
-    Positions count from the start of the answer, passes from 0; the pass is the one that is fed. With the defaults each
-    position is soft in every second pass, and its neighbours in the passes between.
-    """
-
-    feedback: FeedbackRule
-    period: int = 2
-    soft: int = 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.feedback, FeedbackRule):
-            raise UsageError(
-                f"alternate needs a feedback rule inside, such as slerp(k=1, lam=0.5), not {self.feedback!r}"
-            )
-        for name in ("period", "soft"):
-            whole(name, getattr(self, name))
-        if not 1 <= self.soft <= self.period:
-            raise UsageError(f"need 1 <= soft <= period, not soft={self.soft} period={self.period}")
-
-    @property
-    def k(self) -> int:
-        return self.feedback.k
-
-    def turn(self, context: Context) -> Bool[Tensor, "*S"]:
-        """Where the next pass is to see a soft token."""
-        return (context.index + context.passes + 1) % self.period < self.soft
-
-    def init(self, rows: int, length: int, device: torch.device, vocabulary: int) -> RuleState:
-        return first_memory(self.feedback, rows, length, device, vocabulary)
-
-    def update(self, state: RuleState, prediction: Prediction, context: Context) -> RuleState:
-        return self.feedback.update(state, prediction, context) if isinstance(self.feedback, Stateful) else state
-
-    def __call__(self, prediction: Prediction, embeddings: Embeddings, context: Context) -> Float[Tensor, "N D"]:
-        soft = self.feedback(prediction, embeddings, context)
-        return torch.where(self.turn(context).unsqueeze(-1), soft, embeddings.mask)
-
-
 def is_vanilla(rule: FeedbackRule) -> bool:
     """Whether an open position always stays [MASK]: `vanilla`, also inside other rules."""
-    return is_vanilla(rule.feedback) if isinstance(rule, Alternate) else isinstance(rule, Mask)
+    return is_vanilla(rule.feedback) if isinstance(rule, TurnRule) else isinstance(rule, Mask)
 
 
 def feed_back(
@@ -234,7 +201,7 @@ def feed_back(
 
     `flat` is the prediction at `places`, flat positions that hold the chosen ones and none twice.
     """
-    while isinstance(rule, Alternate):  # what is not chosen is [MASK] already
+    while isinstance(rule, TurnRule):  # what is not chosen is [MASK] already
         chosen, rule = chosen & rule.turn(context), rule.feedback
     if fused(rule, embeddings):
         from softdlm.kernels.soft import write_soft

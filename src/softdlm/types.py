@@ -191,6 +191,8 @@ class Context:
     """Each position's index, counted from the start of the answer; negative in the prompt."""
     soft: Bool[Tensor, "*J"] = field(default_factory=lambda: torch.tensor(False), kw_only=True)
     """Whether this pass's input at the position was a soft token; a [MASK] or a committed token is not."""
+    ends: Bool[Tensor, "*E"] = field(default_factory=lambda: torch.tensor(False), kw_only=True)
+    """Whether the likeliest candidate at the position is an EOS id; False where nothing was predicted."""
     in_block: Bool[Tensor, "*G"] = field(default_factory=lambda: torch.tensor(True), kw_only=True)
     """Whether the position lies in the row's current block, where commits may happen."""
     state: RuleState = field(default_factory=dict, kw_only=True)

@@ -13,7 +13,7 @@ Dimensions in addition to those of softdlm.types: M positions that are asked at,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import torch
@@ -28,8 +28,9 @@ from softdlm.decoding import Decoding
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling, reduce_logits
+from softdlm.registry import needs_of
 from softdlm.threads import map_parts, rows_apart
-from softdlm.types import Context, Embeddings, Prediction, Stateful
+from softdlm.types import Context, Embeddings, Prediction, Stateful, ids_on
 
 INPUTS = ("hard", "own", "neighbours", "both")
 STATES = 2
@@ -114,13 +115,16 @@ def look(
         model.mask_id,
         forbid=settled.token_policy(model)["forbid"],
         k=max(1, *(rule.k for rule in rules.values())),
-        needs=frozenset(need for rule in rules.values() if (need := getattr(rule, "needs", None))),
+        needs=needs_of(rules.values()),
     )
     ids = torch.tensor(ending.state.ids, device=model.device)
     open, asked = (ids == model.mask_id).nonzero().flatten(), torch.tensor(places, device=model.device)
     canvas, truth = model.embed(ids[None]), torch.tensor(ending.ids, device=model.device)[asked]
     first = predict_at(model, canvas, torch.zeros_like(open), open, sampling)
-    context, embeddings = _context(ending.state, open), Embeddings(model.embedding, model.embedding[model.mask_id])
+    context = replace(
+        _context(ending.state, open), ends=torch.isin(first.topk_ids[:, 0], ids_on(ids.device, model.eos_ids))
+    )
+    embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
     found = {}
     for name, rule in rules.items():
         embeds = four_inputs(canvas, open, asked, rule(first, embeddings, context), embeddings.mask)

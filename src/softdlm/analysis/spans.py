@@ -19,7 +19,7 @@ from softdlm.models.denoiser import Denoiser
 from softdlm.predict import Sampling, reduce_logits
 from softdlm.registry import needs_of
 from softdlm.threads import map_parts
-from softdlm.types import Context, Embeddings, Prediction, Stateful
+from softdlm.types import Context, Embeddings, Prediction, Stateful, ids_on
 
 BATCH = 64
 """Rows in one forward pass."""
@@ -108,18 +108,19 @@ def _feed_back(model: Denoiser, span: Span, prediction: Prediction, rules: Rules
     embeddings = Embeddings(model.embedding, model.embedding[model.mask_id])
     rows = model.embed(torch.tensor([span.ids] * len(rules), device=model.device)).clone()
     for row, rule in zip(rows, rules.values(), strict=True):
-        row[list(span.places)] = rule(prediction, embeddings, _first_pass(prediction, rule, len(model.embedding)))
+        row[list(span.places)] = rule(prediction, embeddings, _first_pass(model, prediction, rule))
     return dict(zip(rules, _forward(model, span, rows), strict=True))
 
 
-def _first_pass(prediction: Prediction, rule: FeedbackRule, vocabulary: int) -> Context:
+def _first_pass(model: Denoiser, prediction: Prediction, rule: FeedbackRule) -> Context:
     """What the rule knows after the first pass of a decode of the span."""
     token = prediction.token[None]
     whole, none = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token[:, :1])
     count = whole.sum(1, keepdim=True)
-    context = Context(none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole, in_block=whole)
+    marks = {"ends": torch.isin(prediction.topk_ids[None, :, 0], ids_on(token.device, model.eos_ids))}
+    context = Context(none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole, in_block=whole, **marks)
     if isinstance(rule, Stateful):
-        start = replace(context, state=rule.init(1, token.shape[1], token.device, vocabulary))
+        start = replace(context, state=rule.init(1, token.shape[1], token.device, len(model.embedding)))
         found = rule.update(start.state, prediction.on(whole), start)
         context = replace(context, state={name: found[name].to(value.dtype) for name, value in start.state.items()})
     return context.at(whole)

@@ -102,6 +102,8 @@ def view_pass(plan: Plan, state: State, reach: int | None = None) -> PassView:
 
 def settle(plan: Plan, state: State, view: PassView, prediction: Prediction) -> tuple[State, Step]:
     """Commit; every open position that was predicted is [MASK] again, until `feed_on` makes it soft."""
+    ends = torch.isin(prediction.topk_ids[..., 0], plan.ends)
+    view = view._replace(context=replace(view.context, ends=ends))
     memories = {
         name: _updated(getattr(plan, name), getattr(state, name), prediction, view) for name in ("commit", "feedback")
     }
