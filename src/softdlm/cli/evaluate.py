@@ -42,6 +42,8 @@ RAY_HELP = "Ray cluster: ray://host:10001, host:6379 or auto. Default: a new one
 RayAddress = Annotated[str | None, typer.Option(help=RAY_HELP)]
 Workers = Annotated[int | None, typer.Option(help="Actors of --executor ray. Default: one for each GPU, else core.")]
 NO_SINGLE_HELP = "Leave out vanilla at one token a step; without it there are no recovery rates."
+OWN_HELP = "Also the model's own decoding: that of its checkpoint, or of --settings."
+WithOwn = Annotated[bool, typer.Option("--own", help=OWN_HELP)]
 NoSingle = Annotated[bool, typer.Option("--no-single", help=NO_SINGLE_HELP)]
 Plot = Annotated[Path | None, option("Draw accuracy against forward passes to this file (png, svg or pdf).")]
 
@@ -52,20 +54,22 @@ def evaluate(
     task: Tasks = "mini-math", recipe: Recipe = None, reading: Reading = None, limit: Limit = None,
     split: Split = "test", data_dir: DataDir = None, allow_unsandboxed: Unsandboxed = False,
     batch_size: BatchSize = None, executor: Executors = "local", ray_address: RayAddress = None,
-    workers: Workers = None, no_single: NoSingle = False, out: Out = Path("results"), plot: Plot = None,
-    markdown: Markdown = False, as_json: Json = False,
+    workers: Workers = None, no_single: NoSingle = False, own: WithOwn = False, out: Out = Path("results"),
+    plot: Plot = None, markdown: Markdown = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure accuracy, recovery and speed of models x tasks x feedback rules x commit rules.
 
     Resumable: run the same command again. If a model fails to load, only its cells fail.
     """
+    from softdlm.decoding import Decoding
     from softdlm.evaluate.cell import TaskSpec
     from softdlm.evaluate.grid import Grid, plan
     from softdlm.evaluate.readings import Readings
 
     specs = model_specs(names_in("--model", model), loading_values(loading), here=ray_address is None)
     tasks = tuple(TaskSpec(name, split, limit, data_dir, allow_unsandboxed) for name in names_in("--task", task))
-    grid = Grid(specs, tasks, decodings(lists, words), recipe, Readings.of(reading or ()), single=not no_single)
+    wanted = (*decodings(lists, words), *([Decoding.of(**words)] if own else []))
+    grid = Grid(specs, tasks, wanted, recipe, Readings.of(reading or ()), single=not no_single)
     check_plot(plot, grid)
     on_gpu = any(spec.device.startswith("cuda") for spec in specs)
     executes = find_executor(executor, batch_size, ray_address, workers, on_gpu)

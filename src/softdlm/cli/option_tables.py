@@ -40,7 +40,8 @@ LOADING: Table = {
     "settings": (
         str,
         typer.Option(
-            help="Decoding settings that softdlm tune wrote, instead of the checkpoint's own.", metavar="FILE"
+            help="Decoding settings that softdlm tune wrote, or recommended, instead of the checkpoint's own.",
+            metavar="FILE",
         ),
     ),
 }

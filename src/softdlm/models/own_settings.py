@@ -57,17 +57,24 @@ class OwnSettings:
 
     @staticmethod
     def of(given: str | Path | OwnSettings | None) -> OwnSettings:
-        """Settings as `softdlm.load` takes them: a file of them, the settings themselves, or none."""
+        """Settings as `softdlm.load` takes them: a file, the word `recommended`, the settings themselves, or none."""
         if given is None or isinstance(given, OwnSettings):
             return given or OwnSettings()
+        if given == WORD:
+            return RECOMMENDED
         if not isinstance(given, str | Path):
-            raise UsageError(f"settings must be a file that softdlm tune wrote, not {given!r}")
+            raise UsageError(f"settings must be a file that softdlm tune wrote, or {WORD}, not {given!r}")
         return read_settings(Path(given))
 
     def over(self, base: OwnSettings) -> OwnSettings:
         """These settings, and those of `base` where they say nothing."""
         stated = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
         return OwnSettings(**{**vars(base), **stated})
+
+
+WORD = "recommended"
+RECOMMENDED = OwnSettings(feedback="no_eos(alternate(slerp(k=1, lam=0.5)))", commit="entropy(0.1)")
+"""For models that nobody has tuned, and the built-in model's own (docs/when-soft-tokens-help.md)."""
 
 
 def read_settings(file: Path) -> OwnSettings:

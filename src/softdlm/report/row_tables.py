@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 GAP = "  "
-LONG = 30
+LONG = 20
 """A cell longer than this is prose, whose lines may be broken between words down to this width."""
 _NUMBER = re.compile(r"—|n/a|[-+]?[0-9.,]+(e[-+]?[0-9]+)?( [A-Z%])?\*?( \[.*\])?( p \S+)?")
 
