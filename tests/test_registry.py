@@ -224,6 +224,7 @@ def test_rules_from_a_file(rules: Path) -> None:
     assert spell(rule) == f"{rules}:Mine(k=2)"
     assert build("feedback", spell(rule)) == rule
     assert title(rule) == "Mine"
+    assert build("feedback", f"{rules}:Mine(share='notes.py:1')").share == "notes.py:1", "text in quotes is no rule"
     plain = build("commit", f"{rules}:left_to_right")
     assert spell(plain) == f"{rules}:left_to_right"
     for bad, words in (

@@ -134,7 +134,7 @@ class Steps:
         number = (context.block_passes + 1).clamp(max=self.steps)
         share = number.double() / self.steps
         grown = share**self.power if self.schedule == "power" else 1 - torch.cos(share * (math.pi / 2))
-        due = torch.maximum((context.block_masks * grown).round().long(), number)
+        due = (context.block_masks * grown).round().long()
         return (due - context.block_masks + context.left).clamp(min=1)
 
     def __call__(self, prediction: Prediction, open: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
