@@ -42,6 +42,8 @@ class Fake:
 
     stop_after: int | None = None
     broken: tuple[str, ...] = ()
+    late: int = 0
+    """Further passes of the items after the first round."""
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def run(self, works: Iterable[Work]) -> Iterator[tuple[str, Sample | Failure]]:
@@ -55,7 +57,8 @@ class Fake:
                     raise KeyboardInterrupt
                 self.asked.append((work.key, item))
                 wrong = ITEMS.index(item) % 30 < WRONG[commit]
-                yield work.key, sample(item, not wrong, forwards=8 // int(commit[5:-1]))
+                passes = 8 // int(commit[5:-1]) + self.late * (ITEMS.index(item) >= 12)
+                yield work.key, sample(item, not wrong, forwards=min(8, passes))
 
     def record(self, cell: Cell) -> dict[str, Any]:
         return {"executor": "fake", "batch_size": 1}
@@ -119,13 +122,23 @@ def test_stopped_anywhere_it_ends_as_undisturbed_and_decodes_nothing_twice(tmp_p
 
 
 @pytest.mark.parametrize("budget", [0, 7, 8, 95, 96, 97, 300, 480, 500, 750, 1000, 1500])
-def test_the_budget_holds_and_what_does_not_fit_is_said(tmp_path: Path, budget: int) -> None:
-    found = race(tmp_path, Fake(), budget)
+@pytest.mark.parametrize("late", [0, 6])
+def test_the_budget_holds_and_what_does_not_fit_is_said(tmp_path: Path, budget: int, late: int) -> None:
+    """Also where later items take more passes than any before them."""
+    found = race(tmp_path, Fake(late=late), budget)
     on_disk = [each for file in tmp_path.glob(f"*/{SAMPLES}") for each in read_samples(file)[0].values()]
     assert found.used == sum(each.forwards for each in on_disk) <= budget
     short = found.size < 60
     said = found.ended or any("the budget had no room" in each.out for each in found.others)
     assert not short or said
+
+
+def test_what_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+    """After the first round and 24 items of the reference 20 passes are left, and twelve items need at least 24."""
+    found = race(tmp_path, Fake(), 96 + 48 + 24 + 24 + 12 + 96 + 20)
+    assert len(found.reference.samples) == 24
+    assert {len(each.samples) for each in found.others} == {12}
+    assert found.ended == "The race ended at 12 items: the 20 passes left are too few for 24 items."
 
 
 def test_samples_that_lie_there_count_and_change_nothing(tmp_path: Path) -> None:
@@ -138,7 +151,7 @@ def test_samples_that_lie_there_count_and_change_nothing(tmp_path: Path) -> None
 
 
 def test_the_order_of_settings_changes_nothing(tmp_path: Path) -> None:
-    for number, budget in enumerate((10_000, 700)):
+    for number, budget in enumerate((10_000, 700, 230)):
         one = decisions(race(tmp_path / f"{number}a", Fake(), budget))
         other = decisions(race(tmp_path / f"{number}b", Fake(), budget, cells=[CELLS[0], *reversed(CELLS[1:])]))
         assert one == other

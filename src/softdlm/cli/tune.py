@@ -83,13 +83,12 @@ def grid_values(lists: dict[str, str]) -> dict[str, tuple[Any, ...]]:
 
 
 def show(found: Tuned, words: dict[str, Any], as_json: bool) -> None:
-    from softdlm.evaluate.tuned import words as in_words
     from softdlm.report.row_tables import print_rows
 
     if as_json:
         print_json(found.record())
         return
-    print_rows([in_words(row) for row in found.finalists], found.title, labels=2, notes=found.notes)
+    print_rows(found.shown, found.title, notes=found.notes)
     if found.settings is not None:
         more = {name: value for name, value in words.items() if name != "max_new_tokens"}
         options = [part for name, value in more.items() for part in (f"--{name.replace('_', '-')}", str(value))]

@@ -58,8 +58,13 @@ class Tuned:
     def failed(self) -> list[str]:
         return [row["out"] for row in self.rows if row["out"].startswith("failed")]
 
+    @property
+    def shown(self) -> list[dict[str, str]]:
+        """The settings that stayed, as a terminal shows them: both rules in one column, one below the other."""
+        return [{"setting": f"{row['feedback']}\n{row['commit']}", **words(row, 2)} for row in self.finalists]
+
     def __str__(self) -> str:
-        return "\n".join([table(list(map(words, self.finalists)), 100, self.title).plain, *self.notes])
+        return "\n".join([table(self.shown, 100, self.title).plain, *self.notes])
 
     def markdown(self) -> str:
         """Every setting, and why it is no longer in the race."""
@@ -86,11 +91,11 @@ class Tuned:
         return panels, [_point(reference, kind) for kind in kinds]
 
 
-def words(row: Row) -> dict[str, str]:
-    """A row as a person reads it."""
+def words(row: Row, start: int = 0) -> dict[str, str]:
+    """A row as a person reads it, from a column on."""
     passes, share, p = row["passes"], row["consistency"], row["p"]
     accuracy = "—" if passes is None else "{:.1f} [{:.0f}, {:.0f}]".format(row["accuracy"], *row["interval"])
-    return {
+    found = {
         "feedback": row["feedback"],
         "commit": row["commit"],
         "passes": "—" if passes is None else f"{passes:.1f}",
@@ -99,6 +104,7 @@ def words(row: Row) -> dict[str, str]:
         "p": "—" if p is None else f"{p:.2g}",
         "note": row["note"],
     }
+    return dict(list(found.items())[start:])
 
 
 def conclude(race: Race, about: Mapping[str, Any], notes: Sequence[str], file: Path) -> Tuned:
@@ -174,8 +180,7 @@ def _series(rows: Sequence[Row], kind: str) -> dict[str, list[Point]]:
     series: dict[str, list[Point]] = {}
     for row in rows:
         method, _, strength = row["method"].partition(" ")
-        if not row["is_reference"]:
-            series.setdefault(f"{method}, {strength}" if strength else method, []).append(_point(row, kind))
+        series.setdefault(f"{method}, {strength}" if strength else method, []).append(_point(row, kind))
     chosen = [_point(row, kind) for row in rows if "chosen" in row["note"]]
     return series | ({"chosen": chosen} if chosen else {})
 
