@@ -73,7 +73,7 @@ class OwnSettings:
 
 
 WORD = "recommended"
-RECOMMENDED = OwnSettings(feedback="no_eos(alternate(slerp(k=1, lam=0.5)))", commit="entropy(0.1)")
+RECOMMENDED = OwnSettings(feedback="no_eos(alternate(slerp(k=1, lam=0.5)))", commit="entropy(0.15)")
 """For models that nobody has tuned, and the built-in model's own (docs/when-soft-tokens-help.md)."""
 
 
