@@ -48,6 +48,13 @@ def test_a_file_takes_the_place_of_what_the_checkpoint_says_field_by_field(file:
     assert softdlm.load(folder, device="cpu").own.commit == "topn(2)"
 
 
+def test_recommended_is_a_word_for_settings_of_models_that_nobody_tuned(folder: Path) -> None:
+    own = softdlm.load(folder, device="cpu", settings="recommended").own
+    assert (own.max_new_tokens, own.lam) == (7, 0.1)
+    commit, feedback = softdlm.Decoding().settled(own).rules
+    assert (commit, feedback) == (softdlm.EntropyBound(0.1), softdlm.Alternate(softdlm.Slerp(1, 0.3)))
+
+
 def test_an_evaluation_takes_it_and_its_cells_are_those_of_the_decoding(file: Path, folder: Path) -> None:
     from softdlm.evaluate.cell import TaskSpec
 

@@ -1,4 +1,4 @@
-"""Soft tokens in turns: where and when, around which rule, and in whole decodes of every family."""
+"""Rules around a feedback rule: where and when its soft tokens are fed, and whole decodes of every family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import softdlm
-from softdlm import KLASS, Additive, Alternate, Canvas, Euclidean, Mask, ReMix, Slerp, TopN, UsageError
+from softdlm import (
+    KLASS,
+    Additive,
+    Alternate,
+    Canvas,
+    Euclidean,
+    Mask,
+    NoEos,
+    ReMix,
+    Slerp,
+    TopN,
+    UsageError,
+)
 from softdlm.engine.slots import Slots
 from softdlm.feedback import FeedbackRule, feed_back
 from softdlm.predict import Sampling, reduce_logits
@@ -238,6 +250,49 @@ def test_neighbours_take_turns() -> None:
         assert soft == [one and other for one, other in zip(before, check, strict=True)]
 
 
+@given(seeds, st.floats(0, 1), st.sampled_from(INNER))
+def test_no_eos_is_mask_where_the_best_candidate_ends_the_answer(seed: int, share: float, inner: Any) -> None:
+    scene = world(seed)
+    ends = torch.rand(ROWS, LENGTH, generator=generator(seed)) < share
+    scene = replace(scene, context=replace(scene.context, ends=ends))
+    ours, theirs = scene.flat(NoEos(inner)), scene.flat(inner)
+    assert torch.equal(ours, torch.where(ends[WHOLE][:, None], scene.embeddings.mask, theirs))
+    outside, within = scene.flat(NoEos(Alternate(inner))), scene.flat(Alternate(NoEos(inner)))
+    assert torch.equal(outside, within)
+
+
+@given(networks, settings_of_blocks, st.integers(0, 30))
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+def test_in_a_decode_no_position_that_leans_to_eos_is_soft(network: str, fields: Any, end: int) -> None:
+    """The context says where the best candidate is EOS; there, and only there, the next input is [MASK]."""
+    model = model_of(network)
+    canvas = Canvas.pack([[3, 4, 5]], [15], model.mask_id, 0)
+    model.eos_ids = (end, end + 1)
+    ends, last = torch.tensor(model.eos_ids), None
+    for step in softdlm.denoise(model, canvas, commit=TopN(1), feedback=NoEos(Slerp(lam=0.5)), **fields):
+        leans = torch.isin(step.prediction.topk_ids[..., 0], ends)
+        assert torch.equal(step.context.ends, leans)
+        if last is not None:
+            seen = step.requested & last.requested
+            assert torch.equal(step.context.soft & seen, ~last.context.ends & seen)
+        last = step
+
+
+def test_no_eos_changes_what_a_position_that_leans_to_eos_is_fed() -> None:
+    """EOS is the token that most positions lean to, so that the law is about something."""
+    model = tiny("llada", torch.float64)
+    canvas = Canvas.pack([[3, 4]], [10], model.mask_id, 0)
+    (first, *_) = softdlm.denoise(model, canvas, commit=TopN(1), feedback=Mask())
+    best = first.prediction.topk_ids[0, :, 0]
+    ending = int(best[best >= 0].mode().values)
+    model.eos_ids = (ending,)
+    steps = [list(softdlm.denoise(model, canvas, commit=TopN(1), feedback=rule)) for rule in (NoEos(Slerp()), Slerp())]
+    leaning = steps[0][0].context.ends & steps[0][1].requested
+    assert leaning.any()
+    assert not (steps[0][1].context.soft & leaning).any()
+    assert (steps[1][1].context.soft & leaning).any()
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("make", "words"),
@@ -247,6 +302,7 @@ def test_neighbours_take_turns() -> None:
         (lambda: Alternate(Slerp(), 0), "not soft=1 period=0"),
         (lambda: Alternate(Slerp(), 2.5), "period must be a whole number, not 2.5"),  # type: ignore[arg-type]
         (lambda: Alternate(3), "alternate needs a feedback rule inside, such as slerp"),  # type: ignore[arg-type]
+        (lambda: NoEos(3), "no_eos needs a feedback rule inside, such as slerp"),  # type: ignore[arg-type]
         (lambda: Alternate(TopN()), "alternate needs a feedback rule inside"),  # type: ignore[arg-type]
     ],
 )
