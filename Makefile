@@ -11,8 +11,8 @@ demo: .venv/ready
 	$(BIN)/python examples/harry_potter.py
 	$(BIN)/softdlm compare --dtype native --max-new-tokens 64 --tokens-per-step 4 \
 		'Noah has 32 buttons. Then Noah gives away 15. Next, Noah wins 39 buttons. Ivy has 51 buttons. By how many does he lead?'
-	@echo 'This problem was picked: vanilla is wrong (the answer is 5), the other two are right. Now the first 100 test problems, not picked:'
-	$(BIN)/softdlm eval --dtype native --task mini-math --limit 100 --tokens-per-step 4 --out demo/results --plot demo/accuracy.png
+	@echo 'This problem was picked: vanilla is wrong (the answer is 5), the other two are right. Now the first 80 test problems, not picked, and the model itself recommends the last row:'
+	$(BIN)/softdlm eval --dtype native --task mini-math --limit 80 --tokens-per-step 4 --own --out demo/results --plot demo/accuracy.png
 	@echo "Right and consistent answers against passes: demo/accuracy.png"
 
 test: lint

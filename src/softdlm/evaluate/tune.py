@@ -25,8 +25,8 @@ from softdlm.records.files import check_replaceable, ready_folder, write_json, w
 from softdlm.report.figures import frontiers
 from softdlm.tasks import TASKS
 
-FEEDBACK = ("vanilla", "slerp", "alternate(slerp)", "alternate(slerp(k=1), period=3)")
-COMMIT = ("entropy(0.02)", "entropy(0.1)", "entropy(0.3)", "threshold(0.9)", "threshold(0.95)")
+FEEDBACK = ("vanilla", "slerp", "alternate(slerp)", "no_eos(alternate(slerp))")
+COMMIT = ("entropy(0.02)", "entropy(0.1)", "entropy(0.3)", "threshold(0.95)")
 KS = (1, 3)
 LAMS = (0.3, 0.4, 0.5)
 ITEMS, BUDGET, ALPHA, WITHIN = 200, 40_000, 0.05, 1.0

@@ -97,7 +97,8 @@ def _questions(
     model = executor.model(study.loaded)
     asked, _ = executor.task(study.spec(study.recipe.variant(task), items), model)
     decoding = _decoding(study, task, method, commit, task_source(asked))
-    length = decoding.max_new_tokens or asked.max_new_tokens
+    length = decoding.max_new_tokens
+    assert length is not None
     prompts = {item.id: model.tokenizer(item.prompt, add_special_tokens=False)["input_ids"] for item in asked.items}
     return [Question(task, item, tuple(ids), length) for item, ids in prompts.items()], decoding
 
