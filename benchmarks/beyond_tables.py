@@ -24,7 +24,7 @@ CELLS = ROOT / "benchmarks" / "reproduction" / "data" / "cells.json.gz"
 OURS = "no_eos(alternate(slerp(k=1, lam=0.5)))"
 RECOMMENDED = (OURS, "entropy(0.15)")
 NETWORKS = {"builtin": "shipped", "8-layers-seed1": "seed 1", "8-layers-seed2": "seed 2", "6-layers-seed0": "6 layers"}
-RIVALS = {"additive": "additive", "lrd": "lrd", "remix": "remix", "soft-token": "soft-token-5", "norm-mix": "norm-mix"}
+RIVALS = {"additive": "additive", "lrd": "lrd", "remix": "remix", "soft-token": "soft-token-5"}
 Row = dict[str, Any]
 Key = tuple[str, str]
 
@@ -104,7 +104,8 @@ def panel(rows: dict[Key, Row], task: str, kind: str) -> dict[str, list[Point]]:
             consistent = (cell["consistency"], *cell["consistency_interval"])
             chosen = Point(cell["passes"], *(accuracy if kind == "right" else consistent))
             series.setdefault(RIVALS.get(name, name), []).append(chosen)
-    keys = {"alternate-slerp": "alternate(slerp(k=1, lam=0.5))", "recommended": OURS}
+    keys = {f"alternate-slerp, lambda {lam}": f"alternate(slerp(k=1, lam={lam}))" for lam in (0.5, 0.3)}
+    keys["the built-in model's own"] = OURS
     for name, feedback in keys.items():
         made = [row for (rule, commit), row in rows.items() if rule == feedback and commit.startswith("entropy")]
         series[name] = [point(row["passes"], bits(row["right" if kind == "right" else "agrees"])) for row in made]
