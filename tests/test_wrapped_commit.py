@@ -90,6 +90,17 @@ def test_under_hard_only_a_token_that_is_to_commit_last_waits_for_soft_positions
     assert not (late.any(1) & left.any(1)).any()
 
 
+@given(scenes(), parts)
+def test_where_all_that_is_open_is_to_commit_last_hard_positions_come_first(scene: Scene, share: float) -> None:
+    """Soft positions elsewhere, such as those of later blocks, keep nothing waiting."""
+    late = scene.prediction.log_confidence.masked_fill(scene.open, float("-inf"))
+    context, prediction = fed(scene, share), replace(scene.prediction, log_confidence=late)
+    chosen = HardOnly(TopN(1))(prediction, scene.open, context)
+    for own, soft, open in zip(chosen, context.soft, scene.open, strict=True):
+        places = (open & ~soft).nonzero().flatten().tolist() or open.nonzero().flatten().tolist()
+        assert own.nonzero().flatten().tolist() == places[:1]
+
+
 @settings(max_examples=14, phases=(Phase.explicit, Phase.generate))
 @given(
     st.sampled_from(["llada", "dream", "llada2"]),
