@@ -49,9 +49,8 @@ class LeadIn(Around):
 class HardOnly(Around):
     """The rule `then` among the positions whose input was [MASK] in this pass; among all where no such one is open.
 
-    A position that was fed its own guess tends to confirm it. Beside `Alternate`, every position is judged only in
-    passes in which it sees its neighbours' soft tokens and not its own. A token that is to commit last waits for the
-    soft positions too.
+    Beside `Alternate`, every position is judged only in passes in which it sees its neighbours' soft tokens and not its
+    own. A token that is to commit last waits for the soft positions too.
     """
 
     def __str__(self) -> str:
