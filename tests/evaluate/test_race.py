@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from softdlm.errors import UsageError
 from softdlm.evaluate.metrics import mcnemar
 from softdlm.evaluate.race import (
+    KEPT,
     Goal,
     Track,
     choose,
@@ -85,7 +86,9 @@ def test_within_drops_what_is_too_far_below_and_says_so() -> None:
 
 def test_a_faster_one_with_as_many_right_replaces_a_slower_one() -> None:
     fast, slow, base = (track(name, 1, passes, 12) for name, passes in (("fast", 5), ("slow", 9), ("base", 64)))
-    assert judge([slow, fast], base, WITHIN, 0.05) == {"slow": "9.0 passes, fast 5.0 with as many right"}
+    few = [track(f"between {number}", 1, 6, 12) for number in range(KEPT - 1)]
+    assert judge([slow, fast, *few], base, WITHIN, 0.05) == {"slow": "9.0 passes, fast 5.0 with as many right"}
+    assert judge([slow, fast, *few[1:]], base, WITHIN, 0.05) == {}, "so few settings all stay"
     assert not replaces(track("fast", 2, 5), track("slow", 1, 9), 0.05), "fewer right"
     assert not replaces(track("fast", 0, 9), track("slow", 0, 9), 0.05), "as many passes"
     assert not replaces(track("fast", 0, 5, 4), track("slow", 0, 9, 4), 0.05), "four items show nothing"

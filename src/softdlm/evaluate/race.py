@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 from softdlm.errors import UsageError
 
+KEPT = 6
+"""Settings that stay, the fastest ones, though others with as many right answers are faster still.
+
+Equal scores on a few items show little: the fastest of all is often one that loses later.
+"""
 FIRST = 12
 """Items of the first round; each further round has twice as many."""
 
@@ -96,18 +101,22 @@ def _over(tracks: Sequence[Track], reference: Track, most: float, alpha: float) 
 
 
 def _behind(tracks: Sequence[Track], reference: Track, goal: Goal, alpha: float) -> dict[str, str]:
-    """Those too far below the reference, and of the others those that a faster one replaces."""
+    """Those too far below the reference, and of the others, the slowest first, those that a faster one replaces."""
     found = {
         track.name: f"{track.percent:.0f} % right, reference {reference.percent:.0f} %"
         for track in tracks
         if p_below(track, reference, goal.within or 0) < alpha
     }
     left = sorted((track for track in tracks if track.name not in found), key=_fastest)
-    for track in left:
-        faster = next((each for each in left if replaces(each, track, alpha)), None)
-        if faster is not None:
-            found[track.name] = f"{track.mean:.1f} passes, {faster.name} {faster.mean:.1f} with as many right"
+    slower = {track.name: faster for track in left if (faster := _replacement(track, left, alpha)) is not None}
+    for track in [track for track in reversed(left) if track.name in slower][: max(0, len(left) - KEPT)]:
+        faster = slower[track.name]
+        found[track.name] = f"{track.mean:.1f} passes, {faster.name} {faster.mean:.1f} with as many right"
     return found
+
+
+def _replacement(track: Track, others: Sequence[Track], alpha: float) -> Track | None:
+    return next((each for each in others if replaces(each, track, alpha)), None)
 
 
 def replaces(faster: Track, track: Track, alpha: float) -> bool:
