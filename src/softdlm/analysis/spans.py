@@ -117,8 +117,10 @@ def _first_pass(model: Denoiser, prediction: Prediction, rule: FeedbackRule) -> 
     token = prediction.token[None]
     whole, none = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token[:, :1])
     count = whole.sum(1, keepdim=True)
-    marks = {"ends": torch.isin(prediction.topk_ids[None, :, 0], ids_on(token.device, model.eos_ids))}
-    context = Context(none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole, in_block=whole, **marks)
+    ends = torch.isin(prediction.topk_ids[None, :, 0], ids_on(token.device, model.eos_ids))
+    context = Context(
+        none, none, count, count, count, index=whole.cumsum(1) - 1, soft=~whole, ends=ends, in_block=whole
+    )
     if isinstance(rule, Stateful):
         start = replace(context, state=rule.init(1, token.shape[1], token.device, len(model.embedding)))
         found = rule.update(start.state, prediction.on(whole), start)
