@@ -182,8 +182,9 @@ def test_every_entry_point_takes_the_checkpoints_own_settings() -> None:
     model = softdlm.load("builtin", device="cpu")
     answer = softdlm.generate(model, "What is 17 + 25?", commit=TopN(8))
     assert len(answer.canvas_ids) == 64
-    assert answer.trace.method["feedback"] == "slerp(k=3, lam=0.5)"
-    assert Decoding().settled(model.own).feedback == Slerp(3, 0.5)
+    assert answer.trace.method["feedback"] == model.own.feedback
+    assert Decoding().settled(model.own).feedback == build("feedback", str(model.own.feedback))
+    assert Decoding(feedback="slerp").settled(model.own).feedback == Slerp(3, 0.5)
 
 
 def test_one_decoding_per_prompt_gives_what_each_gives_alone() -> None:

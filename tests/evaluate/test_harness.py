@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import softdlm
-from softdlm import EntropyBound, PromptError, Slerp, TopN, UsageError
+from softdlm import Alternate, EntropyBound, NoEos, PromptError, Slerp, TopN, UsageError
 from softdlm.evaluate.benchmarks import load_benchmark
 from tests.conftest import BENCHMARKS, DATA
 from tests.evaluate.harness_runs import MODELS, UNJAILED, adapter, benchmarks, evaluate, folder, paper_run
@@ -90,11 +90,12 @@ def test_the_checkpoints_own_settings_count_where_model_args_leave_them_out() ->
     make: Any = harness.SoftDLM
     lm = make(pretrained="builtin", device="cpu")
     (asked,) = lm._requests([request("Ava has 3 apples and buys 4 more. How many has she?")])
-    assert asked.decoding.feedback == Slerp(3, 0.5)
+    own = NoEos(Alternate(Slerp(1, 0.5)))
+    assert asked.decoding.feedback == own
     assert asked.decoding.max_new_tokens == 64
     lm = make(pretrained="builtin", device="cpu", tokens_per_step=8)
     prompt = lm.apply_chat_template([{"role": "user", "content": "What is 17 + 25?"}])
-    alone = softdlm.generate(lm.model, "What is 17 + 25?", feedback=Slerp(3, 0.5), commit=TopN(8), max_new_tokens=64)
+    alone = softdlm.generate(lm.model, "What is 17 + 25?", feedback=own, commit=TopN(8), max_new_tokens=64)
     assert lm.generate_until([request(prompt)]) == [alone.text]
 
 
