@@ -17,6 +17,7 @@ from softdlm import Canvas, Decoding, Dual, EntropyBound, Euclidean, Mask, Slerp
 from softdlm.decoding import DEFAULTS, PARAMETERS
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.models.own_settings import OwnSettings
+from softdlm.registry import build
 from tests.conftest import tiny
 from tests.test_registry import commits, feedbacks
 
