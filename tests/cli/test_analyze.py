@@ -112,7 +112,7 @@ def test_reliability_on_the_built_in_model(tmp_path: Path) -> None:
     assert [row["input"] for row in rows["summary"]] == ["hard", "own", "neighbours", "both"] * 2
     assert all(row["calibration"]["predictions"] == rows["summary"][0]["calibration"]["predictions"] > 4
                for row in rows["summary"])  # fmt: skip
-    assert rows["settings"]["decoding"]["feedback"] == "slerp(k=3, lam=0.5)"
+    assert rows["settings"]["decoding"]["feedback"] == "no_eos(alternate(slerp(k=1, lam=0.5)))"
     assert (rows["settings"]["states"], rows["settings"]["positions"]) == (2, 6)
 
 

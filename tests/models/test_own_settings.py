@@ -110,7 +110,7 @@ def test_pipes_folders_and_other_text_are_refused_at_once(tmp_path: Path) -> Non
     for name, message in (("pipe", "not a regular file"), ("", "not a regular file"), ("latin", "is not JSON")):
         with pytest.raises(UsageError, match=message):
             read_own(tmp_path / name)
-    with pytest.raises(UsageError, match="settings must be a file that softdlm tune wrote, not 3"):
+    with pytest.raises(UsageError, match="settings must be a file that softdlm tune wrote, or recommended, not 3"):
         softdlm.load("builtin", settings=3)  # type: ignore[arg-type]
 
 
