@@ -156,8 +156,8 @@ class Described(NamedTuple):
 
 
 def described(kind: Kind) -> Iterator[Described]:
-    """Every name of a kind with its parameters and the first line of its class's docstring."""
-    for name, (rule, fixed) in _ENTRIES[kind].items():
+    """Every name of a kind with its parameters and the first line of its class's docstring, module by module."""
+    for name, (rule, fixed) in sorted(_ENTRIES[kind].items(), key=lambda entry: entry[1].rule.__module__):
         shown = [each for each in dataclasses.fields(rule) if each.name not in fixed]
         parameters = ", ".join(_parameter(each) for each in shown)
         about = (inspect.getdoc(rule) or "").split("\n\n")[0].replace("\n", " ")
