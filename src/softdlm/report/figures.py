@@ -27,7 +27,8 @@ LABELS = {
     "hard": "all [MASK]", "own": "only itself soft", "neighbours": "only the others soft", "both": "all soft",
     "euclidean": "Euclidean", "slerp": "SLERP", "euclidean-mask-norm": "linear, [MASK] norm", "additive": "Additive",
     "norm-mix": "NormMix", "lrd": "LRD", "remix": "ReMix", "soft-token-5": "SoftToken, 5",
-    "alternate-slerp": "alternating SLERP", "alternate-euclidean": "alternating Euclidean",
+    "alternate-slerp": "alternating SLERP",
+    "no_eos-alternate-slerp": "alternating, no EOS", "alternate-euclidean": "alternating Euclidean",
 }  # fmt: skip
 """What a legend says for a name."""
 MORE_LOOKS = (
@@ -37,6 +38,8 @@ DASHES = ("-", ":", "--", "-.")
 STYLE = Path(__file__).with_name("softdlm.mplstyle")
 LINE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
 LEGEND_COLUMNS = 3
+LONG_NAME = 30
+"""Characters of a name with which a legend has one column less."""
 BESIDE = 2.0
 """Points between series at the same x."""
 
@@ -94,7 +97,9 @@ def frontiers(
     """
     names = dict.fromkeys(name for series in panels.values() for name in series)
     bands = held or [None] * len(panels)
-    with _figure(file, len(panels), mark, legend=len(names) + 2 * any(bands)) as all_axes:
+    columns = LEGEND_COLUMNS - (max(map(len, names), default=0) > LONG_NAME)
+    entries = (len(names) + 2 * any(bands)) * LEGEND_COLUMNS // columns
+    with _figure(file, len(panels), mark, legend=entries) as all_axes:
         for axes, (title, series), band in zip(all_axes, panels.items(), bands, strict=True):
             _band(axes, band, "vanilla, 1 token a step")
             _draw(axes, series)
@@ -192,7 +197,8 @@ def _legend_below(all_axes: Sequence[Any]) -> None:
     """One legend for all panels, each label once."""
     shown = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in all_axes]
     legend = {label: handle for labels in shown for label, handle in labels.items()}
-    place = {"loc": "outside lower center", "ncols": LEGEND_COLUMNS * (2 if len(all_axes) > 2 else 1)}
+    columns = LEGEND_COLUMNS - (max(map(len, legend), default=0) > LONG_NAME)
+    place = {"loc": "outside lower center", "ncols": columns * (2 if len(all_axes) > 2 else 1)}
     all_axes[0].figure.legend(legend.values(), legend.keys(), **place)
 
 
