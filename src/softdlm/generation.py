@@ -92,8 +92,11 @@ def is_single(prompt: Prompt | Sequence[Prompt]) -> bool:
     return isinstance(prompt[0], Mapping | Integral)
 
 
-def encode(model: Denoiser, prompt: Prompt, chat: bool = True) -> list[int]:
-    """Prompt to ids, checked once for all that a decode would stumble over."""
+def encode(model: Denoiser, prompt: Prompt, chat: bool = True, start: bool = True) -> list[int]:
+    """Prompt to ids, checked once for all that a decode would stumble over.
+
+    `start=False` is for a piece that does not stand at the start of the canvas.
+    """
     if isinstance(prompt, Tensor) and prompt.ndim != 1:
         raise PromptError(f"a tensor of ids must have one dimension, not {prompt.ndim}: give a list for many prompts")
     ids = _text_ids(model, prompt, chat) if _is_text(prompt) else [int(token) for token in prompt]  # type: ignore[union-attr]
@@ -106,7 +109,8 @@ def encode(model: Denoiser, prompt: Prompt, chat: bool = True) -> list[int]:
             f"the prompt holds the mask token (id {model.mask_id}) at position {ids.index(model.mask_id)}; "
             "to fill in masks inside a text, give denoise() a Canvas"
         )
-    check_start(model, len(ids))
+    if start:
+        check_start(model, len(ids))
     return ids
 
 

@@ -104,7 +104,7 @@ def spell(rule: Any, *, full: bool = False) -> str:
     `full` names all parameters that could be filled from elsewhere, so that nothing is left to fill.
     """
     if inspect.isfunction(rule):
-        return f"{home_of(rule)}{rule.__name__}"
+        return rule.__name__ if rule in _NAMES else f"{home_of(rule)}{rule.__name__}"
     name = _NAMES[type(rule)][1] if type(rule) in _NAMES else f"{home_of(type(rule))}{type(rule).__qualname__}"
     if not dataclasses.is_dataclass(rule):
         return name

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from softdlm.errors import UsageError
@@ -18,7 +19,15 @@ FILE_MODULE = "softdlm_rules_"
 
 
 def load_rule(file: Path, name: str) -> Any:
-    """A rule out of a user's file, which is run once per content."""
+    """A rule out of a user's file."""
+    rule = getattr(load_module(file), name, None)
+    if not (inspect.isfunction(rule) or (inspect.isclass(rule) and dataclasses.is_dataclass(rule))):
+        raise UsageError(f"{file} has no dataclass or function {name!r} to use as a rule")
+    return rule
+
+
+def load_module(file: Path) -> ModuleType:
+    """A user's file as a module; it is run once per content."""
     try:
         content = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -36,10 +45,7 @@ def load_rule(file: Path, name: str) -> Any:
         except BaseException as error:
             del sys.modules[key]
             raise UsageError(f"the rule file {file} cannot be run: {type(error).__name__}: {error}") from error
-    rule = getattr(sys.modules[key], name, None)
-    if not (inspect.isfunction(rule) or (inspect.isclass(rule) and dataclasses.is_dataclass(rule))):
-        raise UsageError(f"{file} has no dataclass or function {name!r} to use as a rule")
-    return rule
+    return sys.modules[key]
 
 
 def home_of(kind: Any) -> str:

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxtyping import Bool
+from torch import Tensor
+
 from softdlm.errors import UsageError
 from softdlm.records.files import read_json, write_text
 from softdlm.types import Step
@@ -29,15 +32,23 @@ class Pass:
 
 
 Candidates = tuple[list[int], list[list[tuple[int, float]]]]
-"""Positions still open after a pass and, for each, (id, probability) of the best tokens."""
+"""Positions of one pass and, for each, (id, probability) of the best tokens."""
 
 
 def candidates_of(step: Step, row: int) -> Candidates:
     """What one row of a pass leaves open, read off the device."""
-    still = (step.requested[row] & step.canvas.open[row]).nonzero().flatten()
-    prediction = step.prediction
-    options = zip(prediction.topk_ids[row][still].tolist(), prediction.topk_probs[row][still].tolist(), strict=True)
-    return still.tolist(), [[(i, round(p, 6)) for i, p in zip(ids, ps, strict=True)] for ids, ps in options]
+    return _candidates(step, row, step.requested[row] & step.canvas.open[row])
+
+
+def committed_candidates(step: Step, row: int) -> Candidates:
+    """What one row of a pass commits, and what else could have stood there."""
+    return _candidates(step, row, step.committed[row])
+
+
+def _candidates(step: Step, row: int, chosen: Bool[Tensor, "L"]) -> Candidates:
+    where, prediction = chosen.nonzero().flatten(), step.prediction
+    options = zip(prediction.topk_ids[row][where].tolist(), prediction.topk_probs[row][where].tolist(), strict=True)
+    return where.tolist(), [[(i, round(p, 6)) for i, p in zip(ids, ps, strict=True)] for ids, ps in options]
 
 
 class RowRecord(NamedTuple):
@@ -78,10 +89,14 @@ class Trace:
     model: str = ""
     method: dict[str, Any] = field(default_factory=dict)
     """The Decoding, as JSON."""
+    fixed: list[tuple[int, int]] = field(default_factory=list)
+    """(position, token) of what stood behind the first open position from the start: a canvas with gaps."""
 
     def frames(self) -> Iterator[list[int]]:
         """The canvas before the first pass and after each one."""
         canvas = [*self.prompt_ids, *[self.mask_id] * (self.length - len(self.prompt_ids))]
+        for position, token in self.fixed:
+            canvas[position] = token
         yield list(canvas)
         for step in self.passes:
             for position, token in zip(step.positions, step.tokens, strict=True):
@@ -93,9 +108,12 @@ class Trace:
         *_, final = self.frames()
         return [self.fill_id if token == self.mask_id else token for token in final[len(self.prompt_ids) :]]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"softdlm_trace": VERSION, **asdict(self)}
+
     def save(self, path: str | Path) -> None:
         """Write the trace as JSON, whole or not at all."""
-        write_text(Path(path), json.dumps({"softdlm_trace": VERSION, **asdict(self)}))
+        write_text(Path(path), json.dumps(self.to_json()))
 
     @staticmethod
     def load(path: str | Path) -> Trace:
@@ -115,4 +133,5 @@ class Trace:
             Pass(**{**step, "candidates": [[(i, p) for i, p in c] for c in step["candidates"]]})
             for step in data.pop("passes")
         ]
-        return Trace(passes=passes, **data)
+        fixed = [(position, token) for position, token in data.pop("fixed", [])]
+        return Trace(passes=passes, fixed=fixed, **data)

@@ -57,14 +57,20 @@ class Canvas:
 
         Padding stands on the right, so that each row's positions (and LLaDA-2's blocks) count from its own 0.
         """
-        ids = torch.full((len(prompts), max(lengths)), pad_id, dtype=torch.long)
-        real = torch.zeros_like(ids, dtype=torch.bool)
-        for row, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+        for prompt, length in zip(prompts, lengths, strict=True):
             if length <= len(prompt):
                 raise UsageError(f"canvas length {length} leaves no room after a prompt of {len(prompt)} tokens")
-            ids[row, :length] = mask_id
-            ids[row, : len(prompt)] = torch.tensor(list(prompt), dtype=torch.long)
-            real[row, :length] = True
+        rows = [[*prompt, *[mask_id] * (length - len(prompt))] for prompt, length in zip(prompts, lengths, strict=True)]
+        return Canvas.rows(rows, mask_id, pad_id)
+
+    @staticmethod
+    def rows(rows: Sequence[Sequence[int]], mask_id: int, pad_id: int) -> Canvas:
+        """Whole canvases, open where they hold [MASK], padded on the right to one length."""
+        ids = torch.full((len(rows), max(map(len, rows))), pad_id, dtype=torch.long)
+        real = torch.zeros_like(ids, dtype=torch.bool)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.tensor(list(row), dtype=torch.long)
+            real[number, : len(row)] = True
         return Canvas.of(ids, mask_id, real)
 
     @property

@@ -22,6 +22,7 @@ from softdlm.cli.option_tables import WithRules
 from softdlm.cli.redraw import redraw
 from softdlm.cli.reproduce import reproduce
 from softdlm.cli.results import results
+from softdlm.cli.serve import serve
 from softdlm.cli.train import train
 from softdlm.cli.tune import tune
 from softdlm.errors import SoftDLMError, one_line
@@ -36,6 +37,7 @@ app.command(cls=WithRules)(tune)
 app.add_typer(analyze, name="analyze")
 app.command()(reproduce)
 app.command()(redraw)
+app.command()(serve)
 app.command()(bench)
 app.command()(train)
 app.command()(models)

@@ -8,11 +8,13 @@ from typing import Literal
 
 from softdlm.decoding import Decoding
 from softdlm.models.denoiser import Denoiser
-from softdlm.trace import Candidates, RowRecord, Trace, candidates_of
+from softdlm.trace import Candidates, RowRecord, Trace, candidates_of, committed_candidates
 from softdlm.types import Step
 
 OnText = Callable[[int, str], None]
 """Called with a request's number and the next piece of its text; what was sent never changes."""
+OnPass = Callable[["Answer", Candidates], None]
+"""Called after each pass of an answer's row, with the candidates at the positions that are still open."""
 FinishReason = Literal["eos", "stop", "length", "deadline", "cancelled"]
 
 
@@ -45,6 +47,14 @@ class Answer:
     record_candidates: bool = False
     seconds: float | None = None
     """Time limit, counted from the submission; then the answer ends with what was committed."""
+    given: list[int] | None = None
+    """The whole canvas before the first pass, with [MASK] where it is open; None: the prompt, then [MASK]s.
+
+    It begins with `prompt_ids`, and `max_new_tokens` of its positions are the answer.
+    """
+    on_pass: OnPass | None = None
+    alternatives: bool = False
+    """Whether to keep what else could have been committed at each position."""
     generation: Generation | None = None
     """The result, once the answer is over."""
     error: Exception | None = None
@@ -52,6 +62,12 @@ class Answer:
     stopped: bool = False
     canvas_ids: list[int] = field(default_factory=list)
     candidates: list[Candidates] = field(default_factory=list)
+    at_commit: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    """With `alternatives`: for each committed position of the canvas, (id, probability) of the best tokens."""
+    passes: int = 0
+    """Passes that the row has taken part in, as of the last one that was read."""
+    history: RowRecord | None = None
+    """Once the answer is over: when each position was committed, and how surely."""
     _sent: str = ""
     _heard: list[int] | None = None
 
@@ -63,23 +79,43 @@ class Answer:
     @property
     def length(self) -> int:
         """Length of the canvas; LLaDA-2's ends with a whole block, as its reference has it."""
+        if self.given is not None:
+            return len(self.given)
         total = len(self.prompt_ids) + self.max_new_tokens
         block = self.decoding.block_length if self.model.blocks_from_zero else None
         return total if block is None else -(-total // block) * block
 
     @property
+    def start(self) -> list[int]:
+        """The canvas before the first pass."""
+        masks = [self.model.mask_id] * (self.length - len(self.prompt_ids))
+        return [*self.prompt_ids, *masks] if self.given is None else self.given
+
+    @property
     def speaks(self) -> bool:
         """Whether the text matters while it grows."""
-        return bool(self.decoding.stop or self.on_text)
+        return bool(self.decoding.stop or self.on_text or self.on_pass)
+
+    @property
+    def watched(self) -> bool:
+        """Whether every pass is to be read."""
+        return self.speaks or self.record_candidates or self.alternatives
 
     @property
     def over(self) -> bool:
         return self.generation is not None or self.error is not None
 
     def record(self, step: Step, row: int) -> None:
-        """Keep the candidates of a pass that this answer's row took part in."""
-        if self.record_candidates and bool(step.active[row].any()):
-            self.candidates.append(candidates_of(step, row))
+        """Keep, or pass on, the candidates of a pass that this answer's row took part in."""
+        if not (self.record_candidates or self.on_pass or self.alternatives) or not bool(step.active[row].any()):
+            return
+        if self.alternatives:
+            self.at_commit.update(zip(*committed_candidates(step, row), strict=True))
+        left_open = candidates_of(step, row)
+        if self.record_candidates:
+            self.candidates.append(left_open)
+        if self.on_pass:
+            self.on_pass(self, left_open)
 
     def listen(self, canvas_row: Sequence[int]) -> None:
         """Read the row of the canvas after a pass; look for stop strings, pass on what can no longer change."""
@@ -105,7 +141,7 @@ class Answer:
 
     def finish(self, record: RowRecord, ended: FinishReason | None = None) -> None:
         """The answer is over: a row has closed, or the request ended before that."""
-        self.canvas_ids = record.ids[len(self.prompt_ids) : self.length]
+        self.canvas_ids, self.history = record.ids[len(self.prompt_ids) : self.length], record
         ids, text, stops = self.ids, self.text, self.decoding.stop
         cut = min([text.find(stop) for stop in stops if stop in text], default=len(text))
         reason = "stop" if cut < len(text) else ended or ("eos" if len(ids) < self.max_new_tokens else "length")
@@ -113,13 +149,14 @@ class Answer:
         fill = next(iter(self.model.eos_ids), self.model.mask_id)
         closed = [fill if token == self.model.mask_id else token for token in self.canvas_ids]
         passes = record.passes(self.candidates)
-        name, how = self.model.source.name, self.decoding.to_json()
-        trace = Trace(self.prompt_ids, self.length, self.model.mask_id, fill, passes, name, how)
+        name, how, begun = self.model.source.name, self.decoding.to_json(), len(self.prompt_ids)
+        fixed = [(i, t) for i, t in enumerate(self.start[begun:], begun) if t != self.model.mask_id]
+        trace = Trace(self.prompt_ids, self.length, self.model.mask_id, fill, passes, name, how, fixed)
         self.generation = Generation(text[:cut], ids, closed[: self.max_new_tokens], len(passes), reason, trace)
 
     def end_unseen(self, ended: FinishReason) -> None:
         """Over before its first pass."""
-        ids = [*self.prompt_ids, *[self.model.mask_id] * (self.length - len(self.prompt_ids))]
+        ids = list(self.start)
         self.finish(RowRecord(ids, [0] * len(ids), [0.0] * len(ids), 0), ended)
 
     def _send(self, text: str) -> None:

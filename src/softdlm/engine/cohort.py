@@ -17,8 +17,8 @@ from softdlm.types import Canvas, Step
 
 def canvas_of(answers: Sequence[Answer]) -> Canvas:
     """The answers' canvases before their first pass, one row each."""
-    model, texts = answers[0].model, [answer.prompt_ids for answer in answers]
-    return Canvas.pack(texts, [answer.length for answer in answers], model.mask_id, next(iter(model.eos_ids), 0))
+    model = answers[0].model
+    return Canvas.rows([answer.start for answer in answers], model.mask_id, next(iter(model.eos_ids), 0))
 
 
 @dataclass(eq=False)
@@ -71,8 +71,7 @@ class Cohort:
     def step(self) -> Step:
         """One pass; its Step lies in buffers that the next pass overwrites."""
         assert self.slots is not None
-        watched = any(answer.speaks or answer.record_candidates for answer in self.answers)
-        return self.slots.step(read=watched)
+        return self.slots.step(read=any(answer.watched for answer in self.answers))
 
     def read(self, step: Step) -> Iterator[Answer]:
         """What a pass means for each answer; yields those that are over. Rows go from last to first: rows move up."""
@@ -84,9 +83,10 @@ class Cohort:
             try:
                 if fault := slots.fault(row):
                     raise fault
-                answer.record(step, row)
+                answer.passes = slots.rows[row].passes
                 if answer.speaks:
                     answer.listen(heard[row])
+                answer.record(step, row)
                 if answer.stopped or not slots.rows[row].running:
                     answer.finish(slots.read_row(row))
             except Exception as error:  # of this request alone: its rule, its network's numbers, its listener

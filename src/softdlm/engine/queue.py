@@ -64,12 +64,22 @@ class Engine:
     def busy(self) -> bool:
         return bool(self.cohorts)
 
-    def submit(self, answer: Answer) -> None:
-        """Queue a request. One that can never be decoded here is refused at once."""
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the rows that are decoded now, and of their captured passes."""
+        return sum(cohort.slots.bytes for cohort in self.cohorts if cohort.slots is not None)
+
+    def check(self, answer: Answer) -> Cohort:
+        """The cohort of a request. One that can never be decoded here is refused."""
         check_start(self.model, len(answer.prompt_ids))
         check_length(self.model, answer.length)
         cohort = self._cohort(answer)
         self._check_memory(cohort, answer)
+        return cohort
+
+    def submit(self, answer: Answer) -> None:
+        """Queue a request, or refuse it at once."""
+        cohort = self.check(answer)
         if cohort not in self.cohorts:
             self.cohorts.append(cohort)
         cohort.add(next(self.places), answer)

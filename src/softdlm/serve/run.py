@@ -1,0 +1,136 @@
+"""The process of a server: from the command line's values to its end by SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, get_args
+
+import uvicorn
+from fastapi import FastAPI
+
+from softdlm.engine.pick_engine import EngineKind
+from softdlm.errors import SoftDLMError, UsageError
+from softdlm.serve.app import Service, make_app
+from softdlm.serve.engine_thread import Kind, Load
+from softdlm.serve.settings import Limits
+from softdlm.serve.worker import Worker
+
+log = logging.getLogger("softdlm.serve")
+
+
+class DrainingServer(uvicorn.Server):
+    """On the first SIGTERM or SIGINT it stays reachable, says 503, and ends when accepted requests are done.
+
+    A second signal ends it at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, shutdown_timeout: float) -> None:
+        super().__init__(config)
+        self.service_app, self.shutdown_timeout, self.draining = app, shutdown_timeout, False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.draining or not self.started:
+            super().handle_exit(sig, frame)
+            return
+        self.draining = True
+        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._drain()))
+
+    async def startup(self, sockets: Any = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self.started:
+            self.watching = self.loop.create_task(self._watch())
+
+    @property
+    def worker(self) -> Worker:
+        service: Service = self.service_app.state.service
+        return service.worker
+
+    async def _watch(self) -> None:
+        """Say when the model is loaded; end where it cannot be."""
+        await self.worker.ready.wait()
+        if self.worker.state == "failed":
+            self.should_exit = True
+            return
+        host, port = self.config.host, self.config.port
+        shown = f"[{host}]" if ":" in host else host
+        print(f"softdlm: ready at http://{shown}:{self._port() or port}", file=sys.stderr, flush=True)
+
+    def _port(self) -> int | None:
+        for server in self.servers:
+            for socket in server.sockets:
+                return socket.getsockname()[1]
+        return None
+
+    async def _drain(self) -> None:
+        log.warning("shutting down: %d answers are left", self.worker.held)
+        done = await self.worker.drain(self.shutdown_timeout)
+        if not done:
+            log.warning("%d answers were not done within %g s", self.worker.held, self.shutdown_timeout)
+            await self.worker.stop()
+        self.should_exit = True
+
+
+def is_local(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def served_name(model: str) -> str:
+    """What clients call a model: its hub id, or the name of its folder, not where it lies."""
+    return Path(model).resolve().name if Path(model).expanduser().is_dir() else model
+
+
+def check_options(host: str, port: int, keys: Sequence[str], engine: str, prefix: str) -> dict[str, Any]:
+    """The options of `serve`, refused before anything is loaded."""
+    if not 0 <= port < 2**16:
+        raise UsageError(f"--port must lie between 0 and {2**16 - 1}, not {port}")
+    if any(not key.isascii() or not key.isprintable() or not key.strip() for key in keys):
+        raise UsageError("--api-key must be plain text that is not empty")
+    kinds = ("auto", *get_args(EngineKind))
+    if engine not in kinds:
+        raise UsageError(f"--engine must be one of {', '.join(kinds)}, not {engine!r}")
+    if not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", prefix):
+        raise UsageError(f"--metrics-prefix must be letters, digits, _ and :, such as softdlm_, not {prefix!r}")
+    return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix}
+
+
+def serve(
+    load: Load,
+    names: Sequence[str],
+    limits: Limits,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    keys: Sequence[str] = (),
+    engine: Kind = "auto",
+    prefix: str = "softdlm_",
+) -> None:
+    """Serve until a signal ends it; an error in loading the model is raised."""
+    app = make_app(load, names, limits, keys=keys, local=is_local(host), engine=engine, prefix=prefix)
+    if not is_local(host) and not keys:
+        print(f"softdlm: {host} can be reached by others and there is no --api-key", file=sys.stderr)
+    config = uvicorn.Config(
+        app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
+        server_header=False,
+    )  # fmt: skip
+    server = DrainingServer(config, app, limits.shutdown_timeout)
+    try:
+        server.run()
+    except SystemExit as error:
+        raise UsageError(f"cannot listen on {host}:{port}: choose another --host or --port") from error
+    service: Service | None = getattr(app.state, "service", None)
+    failure = service.worker.thread.failure if service else None
+    if isinstance(failure, SoftDLMError):
+        raise failure
+    if failure is not None:
+        raise RuntimeError(f"the engine failed: {failure}") from failure
