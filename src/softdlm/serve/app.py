@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from softdlm.engine.answer import Answer
 from softdlm.errors import SoftDLMError, TokenizerError
-from softdlm.serve.asked import Border, Wanted
+from softdlm.serve.asked import Border, Wanted, logprobs_asked
 from softdlm.serve.bodies import Call, body, denoised
 from softdlm.serve.engine_thread import Kind, Load, listen
 from softdlm.serve.events import EventStream, events
@@ -208,16 +208,15 @@ async def complete(
     if service.worker.model.tokenizer is None:
         raise TokenizerError(f"{name} has no tokenizer: use /v1/denoise with token ids")
     wanted = await service.wanted(work, asked)
-    options, logprobs = asked.stream_options, getattr(asked, "logprobs", None)
-    asks = logprobs is not None and logprobs is not False
+    options, logprobs = asked.stream_options, logprobs_asked(asked)
     call = await service.submit(
         lambda tickets: Call(
-            name, prefix, request.state.name, tickets, asks, extras,
+            name, prefix, request.state.name, tickets, logprobs, extras,
             usage_at_end=bool(options and options.include_usage),
             usage_always=bool(options and options.continuous_usage_stats),
         ),
         wanted, name=request.state.name, text=stream and not extras["diffusing"], drafts=extras["diffusing"],
-        trace=extras["trace"], alternatives=asks,
+        trace=extras["trace"], alternatives=bool(logprobs),
     )  # fmt: skip
     return await service.respond(request, call, stream, body)
 

@@ -137,9 +137,8 @@ def _words(body: Common) -> dict[str, Any]:
         raise Refusal(400, "give max_tokens, or softdlm.max_new_tokens, not both", param="max_tokens")
     if twice := named.keys() & words.keys():
         raise Refusal(400, f"{', '.join(sorted(twice))} is given twice: once is enough", param="softdlm")
-    alternatives = _alternatives(body)
-    if alternatives > (words.get("candidates") or 0):
-        words["candidates"] = max(alternatives, 3)
+    if (wanted := logprobs_asked(body) or 0) > (words.get("candidates") or 3):
+        words["candidates"] = wanted
     return {**named, **words}
 
 
@@ -151,13 +150,15 @@ def _decoding_words(body: Common | DenoiseRequest) -> dict[str, Any]:
     return given
 
 
-def _alternatives(body: Common) -> int:
-    """How many candidates of each committed token are wanted; 0 where none are."""
-    if isinstance(body, ChatRequest):
-        if body.top_logprobs is not None and not body.logprobs:
+def logprobs_asked(body: Common) -> int | None:
+    """How many candidates of each committed token are wanted beside its log-probability; None: not even that."""
+    if isinstance(body, CompletionRequest):
+        return body.logprobs
+    if not isinstance(body, ChatRequest) or not body.logprobs:
+        if isinstance(body, ChatRequest) and body.top_logprobs:
             raise Refusal(400, "top_logprobs goes with logprobs: true", param="top_logprobs")
-        return body.top_logprobs or 0
-    return body.logprobs or 0 if isinstance(body, CompletionRequest) else 0
+        return None
+    return body.top_logprobs or 0
 
 
 def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[Any]:

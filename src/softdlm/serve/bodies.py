@@ -28,7 +28,8 @@ class Call:
     """Of its id: `chatcmpl`, `cmpl` or `denoise`."""
     name: str
     tickets: Sequence[Ticket]
-    logprobs: bool = False
+    logprobs: int | None = None
+    """How many candidates are told beside each token's log-probability; None: no log-probabilities."""
     extras: dict[str, bool] = field(default_factory=dict)
     usage_at_end: bool = True
     usage_always: bool = False
@@ -65,7 +66,7 @@ def choice(call: Call, index: int, ticket: Ticket) -> dict[str, Any]:
         said: dict[str, Any] = {"message": {"role": "assistant", "content": made.text, "refusal": None}}
     else:
         said = {"text": made.text}
-    logprobs = logprobs_of(call, ticket.answer, made) if call.logprobs else None
+    logprobs = None if call.logprobs is None else logprobs_of(call, ticket.answer, made)
     return {"index": index, **said, "logprobs": logprobs, **ending(call, ticket)}
 
 
@@ -109,14 +110,12 @@ def logprobs_of(call: Call, answer: Answer, made: Generation) -> dict[str, Any]:
     assert answer.history is not None
     begun, pieces = len(answer.prompt_ids), [piece(answer, token) for token in made.ids]
     sure = [_log(p) for p in answer.history.confidence[begun : begun + len(made.ids)]]
-    others = [answer.at_commit.get(begun + place, []) for place in range(len(made.ids))]
+    others = [answer.at_commit.get(begun + place, [])[: call.logprobs] for place in range(len(made.ids))]
     best = [[(piece(answer, token), _log(p)) for token, p in each] for each in others]
     if call.chat:
         rows = zip(pieces, sure, best, strict=True)
-        content = [
-            {**_token(text, value), "top_logprobs": [_token(*each) for each in top]} for text, value, top in rows
-        ]
-        return {"content": content, "refusal": None}
+        told = [{**_token(text, value), "top_logprobs": [_token(*each) for each in top]} for text, value, top in rows]
+        return {"content": told, "refusal": None}
     starts = [sum(map(len, pieces[:place])) for place in range(len(pieces))]
     return {
         "tokens": pieces,

@@ -49,7 +49,8 @@ class EngineThread(threading.Thread):
         changed: Callable[[], None],
     ) -> None:
         super().__init__(name="softdlm-engine", daemon=True)
-        self.load, self.limits, self.metrics, self.kind, self.clock = load, limits, metrics, kind, time.monotonic
+        self.load, self.limits, self.metrics, self.clock = load, limits, metrics, time.monotonic
+        self.kind: Kind = kind
         self.hand_over, self.changed = hand_over, changed
         self.model: Denoiser | None = None
         self.engine: Engine | None = None
@@ -134,14 +135,11 @@ class EngineThread(threading.Thread):
             ticket.recorded = recording_bytes(new, new, answer.decoding.candidates or 1) * answer.record_candidates
         wanted, limit = sum(ticket.recorded for ticket in tickets), self.limits.trace_bytes
         if wanted > limit:
-            raise Refusal(
-                400, f"the trace may take {wanted >> 20} MiB, the limit is {limit >> 20}: ask for fewer tokens"
-            )
+            message = f"the trace may take {wanted >> 20} MiB, the limit is {limit >> 20}: ask for fewer tokens"
+            raise Refusal(400, message, code="too_large")
         if self.recorded + wanted > limit:
-            message = (
-                f"traces may take {self.recorded >> 20} MiB of {limit >> 20} now, this one {wanted >> 20}: try later"
-            )
-            raise Refusal(429, message, code="traces_full", retry_after=5)
+            taken = f"{self.recorded >> 20} of {limit >> 20} MiB"
+            raise Refusal(429, f"traces may take {taken} now: try later", code="traces_full", retry_after=5)
         self.recorded += wanted
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:

@@ -88,7 +88,7 @@ def parts(call: Call, index: int, ticket: Ticket, news: News) -> Iterator[dict[s
     if news.over:
         made = made_by(ticket)
         last = chunk(call, index, {}, **ending(call, ticket))
-        if call.logprobs:
+        if call.logprobs is not None:
             last["choices"][0]["logprobs"] = logprobs_of(call, ticket.answer, made)
         yield last
 

@@ -59,7 +59,8 @@ class Guard:
     def _known(self, authorization: str) -> bool:
         word, _, given = authorization.partition(" ")
         sent = given.strip().encode("utf-8", "replace")
-        return word.lower() == "bearer" and any([hmac.compare_digest(sent, key) for key in self.keys])
+        fits = [hmac.compare_digest(sent, key) for key in self.keys]  # all of them: the time tells nothing
+        return word.lower() == "bearer" and any(fits)
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
         """The body, read whole, within its limits; then whatever the connection says next."""

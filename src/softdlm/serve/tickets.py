@@ -6,7 +6,7 @@ A reader that is slow costs nothing: text is joined, and of drafts only the newe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from softdlm.engine.answer import Answer
@@ -48,7 +48,7 @@ class Ticket:
     arrived: float
     deadline: float
     """When the answer ends at the latest; like all times, by the clock of the engine's thread."""
-    news: News = News()
+    news: News = field(default_factory=News)
     began: float | None = None
     """When decoding began."""
     first_text: float | None = None

@@ -20,15 +20,15 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 JSON_TYPES = (str, int, float, bool)
 
 
-def neutral(*allowed: Any, remedy: str = "leave it out") -> Any:
-    """A field that is accepted only where it asks for nothing: None, or one of these values."""
+def neutral(*allowed: Any, remedy: str = "leave it out") -> AfterValidator:
+    """For a field that is accepted only where it asks for nothing: None, or one of these values."""
 
     def check(value: Any) -> Any:
         if value is not None and value not in allowed:
             raise ValueError(f"softdlm cannot do this: {remedy}")
         return value
 
-    return Annotated[Any, AfterValidator(check)]
+    return AfterValidator(check)
 
 
 def wire_type(hint: Any) -> Any:
@@ -68,7 +68,7 @@ class StreamOptions(BaseModel):
     model_config = STRICT
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = Field(None, description="Usage so far on every event, as vLLM has it.")
-    include_obfuscation: neutral(False) = None
+    include_obfuscation: Annotated[Any, neutral(False)] = None
 
 
 class TextPart(BaseModel):
@@ -83,10 +83,10 @@ class Message(BaseModel):
     content: str | list[TextPart]
     name: str | None = None
     refusal: None = None
-    tool_calls: neutral([]) = None
-    function_call: neutral() = None
-    audio: neutral() = None
-    annotations: neutral([]) = None
+    tool_calls: Annotated[Any, neutral([])] = None
+    function_call: Annotated[Any, neutral()] = None
+    audio: Annotated[Any, neutral()] = None
+    annotations: Annotated[Any, neutral([])] = None
 
     @property
     def text(self) -> str:
@@ -110,10 +110,10 @@ class Common(BaseModel):
     ignore_eos: bool | None = Field(None, description="Forbid the end of the answer, for fixed lengths.")
     min_tokens: int | None = Field(None, ge=0)
     user: str | None = None
-    frequency_penalty: neutral(0) = None
-    presence_penalty: neutral(0) = None
-    repetition_penalty: neutral(1) = None
-    logit_bias: neutral({}) = None
+    frequency_penalty: Annotated[Any, neutral(0)] = None
+    presence_penalty: Annotated[Any, neutral(0)] = None
+    repetition_penalty: Annotated[Any, neutral(1)] = None
+    logit_bias: Annotated[Any, neutral({})] = None
 
     @property
     def extras(self) -> Mapping[str, bool]:
@@ -131,23 +131,25 @@ class ChatRequest(Common):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     metadata: dict[str, str] | None = None
-    store: neutral(False) = None
-    service_tier: neutral("auto", "default") = None
+    store: Annotated[Any, neutral(False)] = None
+    service_tier: Annotated[Any, neutral("auto", "default")] = None
     parallel_tool_calls: bool | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
-    tools: neutral([], remedy="this model calls no tools; leave them out") = None
-    tool_choice: neutral("none", "auto") = None
-    functions: neutral([]) = None
-    function_call: neutral("none", "auto") = None
-    response_format: neutral({"type": "text"}, remedy="tokens are not decoded from left to right; leave it out") = None
-    modalities: neutral(["text"]) = None
-    audio: neutral() = None
-    prediction: neutral() = None
-    reasoning_effort: neutral() = None
-    verbosity: neutral() = None
-    web_search_options: neutral() = None
-    moderation: neutral() = None
+    tools: Annotated[Any, neutral([], remedy="this model calls no tools; leave them out")] = None
+    tool_choice: Annotated[Any, neutral("none", "auto")] = None
+    functions: Annotated[Any, neutral([])] = None
+    function_call: Annotated[Any, neutral("none", "auto")] = None
+    response_format: Annotated[
+        Any, neutral({"type": "text"}, remedy="tokens are not decoded from left to right; leave it out")
+    ] = None
+    modalities: Annotated[Any, neutral(["text"])] = None
+    audio: Annotated[Any, neutral()] = None
+    prediction: Annotated[Any, neutral()] = None
+    reasoning_effort: Annotated[Any, neutral()] = None
+    verbosity: Annotated[Any, neutral()] = None
+    web_search_options: Annotated[Any, neutral()] = None
+    moderation: Annotated[Any, neutral()] = None
 
     @property
     def limit(self) -> int | None:
@@ -158,8 +160,8 @@ class CompletionRequest(Common):
     prompt: str | list[str] | list[int] | list[list[int]]
     logprobs: int | None = Field(None, ge=0, le=20)
     best_of: int | None = Field(None, ge=1)
-    echo: neutral(False) = None
-    suffix: neutral("", remedy="fill gaps with /v1/denoise") = None
+    echo: Annotated[Any, neutral(False)] = None
+    suffix: Annotated[Any, neutral("", remedy="fill gaps with /v1/denoise")] = None
 
 
 class DenoiseRequest(BaseModel):
