@@ -92,6 +92,11 @@ class Answer:
         return [*self.prompt_ids, *masks] if self.given is None else self.given
 
     @property
+    def given_tokens(self) -> int:
+        """Positions that hold a token from the start."""
+        return self.length - self.start.count(self.model.mask_id)
+
+    @property
     def speaks(self) -> bool:
         """Whether the text matters while it grows."""
         return bool(self.decoding.stop or self.on_text or self.on_pass)

@@ -93,7 +93,7 @@ def order_of(answer: Answer, count: int | None = None) -> list[int]:
 
 def usage(call: Call) -> dict[str, Any]:
     """Tokens and passes of all answers so far; each prompt counts once."""
-    prompts = {tuple(each.answer.prompt_ids): len(each.answer.prompt_ids) for each in call.tickets}
+    prompts = {tuple(each.answer.prompt_ids): each.answer.given_tokens for each in call.tickets}
     tokens, passes = (sum(getattr(each.news, name) for each in call.tickets) for name in ("tokens", "passes"))
     asked = sum(prompts.values())
     return {

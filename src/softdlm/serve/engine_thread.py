@@ -99,6 +99,7 @@ class EngineThread(threading.Thread):
         over = engine.step() if engine.busy else []
         for answer in over:
             self._end(self.live[answer], answer.error)
+        self.metrics.load(len(self.live), len(self.waiting), engine.held_bytes / max(engine.memory_limit, 1))
         self.flush()
         if any(answer.error is not None and not isinstance(answer.error, EXPECTED) for answer in over):
             check_device(engine.model.device)
@@ -176,7 +177,6 @@ class EngineThread(threading.Thread):
                 engine.submit(ticket.answer)
             except Exception as error:
                 self._end(ticket, error)
-        self.metrics.load(len(self.live), len(self.waiting), engine.held_bytes / max(engine.memory_limit, 1))
 
     def _end_late(self) -> None:
         """Answers whose time was over before they were begun."""
@@ -195,9 +195,7 @@ class EngineThread(threading.Thread):
             if not isinstance(error, EXPECTED):
                 log.error("request %s failed", ticket.name, exc_info=error)
             ticket.refusal = refusal_of(error, ticket.name)
-        made = answer.generation
-        counts = (0, 0) if made is None else (len(made.ids), made.forwards)
-        self.tell(ticket, News("", *counts, progress=1.0, over=True))
+        self.tell(ticket, News("", *counts_of(answer), progress=1.0, over=True))
         self.metrics.answer(ticket)
         self.pace, self.last_end = self.pace + 0.1 * (min(now - self.last_end, 10.0) - self.pace), now
 
@@ -225,6 +223,15 @@ class EngineThread(threading.Thread):
                 log.critical("the engine failed", exc_info=error)
         self._end_all(Refusal(503, "the server's device or model failed", code="server_failed"))
         self.changed()
+
+
+def counts_of(answer: Answer) -> tuple[int, int]:
+    """Tokens and passes of an answer that is over; of a canvas with gaps, all that were committed."""
+    made = answer.generation
+    if made is None:
+        return 0, 0
+    committed = sum(len(each.positions) for each in made.trace.passes)
+    return len(made.ids) if answer.given is None else committed, made.forwards
 
 
 def listen(ticket: Ticket, tell: Callable[[Ticket, News], None], text: bool, drafts: bool) -> None:

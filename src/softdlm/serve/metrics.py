@@ -67,8 +67,8 @@ class Metrics:
     def _count(self, ticket: Ticket) -> None:
         """What was computed, also for answers that nobody waited for."""
         answer, made = ticket.answer, ticket.answer.generation
-        self.prompt_tokens.inc(len(answer.prompt_ids))
-        self.prompt_sizes.observe(len(answer.prompt_ids))
+        self.prompt_tokens.inc(answer.given_tokens)
+        self.prompt_sizes.observe(answer.given_tokens)
         self.canvas_sizes.observe(answer.max_new_tokens)
         if made is not None:
             self.generation_tokens.inc(len(made.ids))
