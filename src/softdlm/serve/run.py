@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import logging
 import re
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,15 +61,9 @@ class DrainingServer(uvicorn.Server):
         if self.worker.state == "failed":
             self.should_exit = True
             return
-        host, port = self.config.host, self.config.port
-        shown = f"[{host}]" if ":" in host else host
-        print(f"softdlm: ready at http://{shown}:{self._port() or port}", file=sys.stderr, flush=True)
-
-    def _port(self) -> int | None:
-        for server in self.servers:
-            for socket in server.sockets:
-                return socket.getsockname()[1]
-        return None
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        port = self.servers[0].sockets[0].getsockname()[1]
+        print(f"softdlm: ready at http://{host}:{port}", file=sys.stderr, flush=True)
 
     async def _drain(self) -> None:
         log.warning("shutting down: %d answers are left", self.worker.held)
@@ -104,6 +99,16 @@ def check_options(host: str, port: int, keys: Sequence[str], engine: str, prefix
     return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix}
 
 
+def listen_on(host: str, port: int) -> socket.socket:
+    """The socket, taken before the model is loaded."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise UsageError(f"cannot listen on {host}:{port}: {reason}; choose another place") from error
+
+
 def serve(
     load: Load,
     names: Sequence[str],
@@ -123,11 +128,8 @@ def serve(
         app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
         server_header=False,
     )  # fmt: skip
-    server = DrainingServer(config, app, limits.shutdown_timeout)
-    try:
-        server.run()
-    except SystemExit as error:
-        raise UsageError(f"cannot listen on {host}:{port}: choose another --host or --port") from error
+    with listen_on(host, port) as listening:
+        DrainingServer(config, app, limits.shutdown_timeout).run([listening])
     service: Service | None = getattr(app.state, "service", None)
     failure = service.worker.thread.failure if service else None
     if isinstance(failure, SoftDLMError):
