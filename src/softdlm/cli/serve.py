@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from softdlm.cli.option_tables import LOADING, takes
-from softdlm.cli.options import Model, load_model, option
+from softdlm.cli.options import Model, load_model, loading_values, option
 from softdlm.errors import UsageError
 
 Keys = Annotated[
@@ -58,7 +58,7 @@ def serve(
     if executor == "ray":
         from softdlm.serve.cluster import serve_on_ray
 
-        serve_on_ray(model, loading, names, limits, replicas, rules or (), **options)
+        serve_on_ray(model, loading_values(loading), names, limits, replicas, rules or (), **options)
         return
     if executor != "local" or replicas != 1:
         raise UsageError(f"--executor {executor} with --replicas {replicas}: several replicas need --executor ray")
