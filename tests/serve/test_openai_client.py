@@ -161,7 +161,7 @@ def test_choices_of_one_stream_do_not_mix(client: OpenAI) -> None:
 def test_the_stream_helper_builds_the_whole_answer(client: OpenAI) -> None:
     said: Any = {"model": MODEL, "messages": CHAT, "max_tokens": 32, "extra_body": extra()}
     with client.chat.completions.stream(**said, stream_options={"include_usage": True}) as stream:
-        found = [event for event in stream]
+        found = list(stream)
         final = stream.get_final_completion()
     made = expected()
     assert "".join(event.delta for event in found if event.type == "content.delta") == made.text

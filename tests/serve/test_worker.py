@@ -66,9 +66,11 @@ def served(work: Callable[[Bench], Awaitable[None]], *, dtype: torch.dtype = tor
         worker = Worker(lambda: model, Limits(**limits), Metrics("tiny"))
         worker.start()
         await asyncio.wait_for(worker.ready.wait(), 30)
-        await work(Bench(worker, model))
-        await worker.drain(30)
-        await worker.stop()
+        try:
+            await work(Bench(worker, model))
+            await worker.drain(30)
+        finally:
+            await worker.stop()
         return worker
 
     worker = asyncio.run(run())
@@ -254,8 +256,10 @@ def test_a_dead_device_refuses_everybody(monkeypatch: pytest.MonkeyPatch) -> Non
         worker = Worker(lambda: model, Limits(), Metrics("tiny"))
         worker.start()
         await worker.ready.wait()
-        await work(Bench(worker, model))
-        await worker.stop()
+        try:
+            await work(Bench(worker, model))
+        finally:
+            await worker.stop()
         assert worker.held == 0
 
     asyncio.run(run())

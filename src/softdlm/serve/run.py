@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import re
 import socket
 import sys
@@ -20,11 +21,13 @@ from fastapi import FastAPI
 from softdlm.engine.pick_engine import EngineKind
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.serve.app import Service, make_app
-from softdlm.serve.engine_thread import Kind, Load
+from softdlm.serve.engine_thread import EngineThread, Kind, Load
 from softdlm.serve.settings import Limits
 from softdlm.serve.worker import Worker
 
 log = logging.getLogger("softdlm.serve")
+ENDING_SECONDS = 5.0
+"""For the engine's thread to end its pass."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -109,6 +112,17 @@ def listen_on(host: str, port: int) -> socket.socket:
         raise UsageError(f"cannot listen on {host}:{port}: {reason}; choose another place") from error
 
 
+def end_thread(thread: EngineThread) -> None:
+    """Wait for the engine's thread. One that does not end, such as one that still loads, ends with the process at once:
+    Python may not tear down a process around a thread that computes.
+    """
+    thread.post(thread.stop)
+    thread.join(ENDING_SECONDS)
+    if thread.is_alive():
+        sys.stderr.flush()
+        os._exit(1)
+
+
 def serve(
     load: Load,
     names: Sequence[str],
@@ -131,6 +145,8 @@ def serve(
     with listen_on(host, port) as listening:
         DrainingServer(config, app, limits.shutdown_timeout).run([listening])
     service: Service | None = getattr(app.state, "service", None)
+    if service is not None:
+        end_thread(service.worker.thread)
     failure = service.worker.thread.failure if service else None
     if isinstance(failure, SoftDLMError):
         raise failure
