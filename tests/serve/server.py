@@ -39,11 +39,10 @@ def model() -> Denoiser:
 def direct(prompt: Any, chat: bool = True, *, number: int = 0, **words: Any) -> Generation:
     """The answer of the library itself, without a server; `number` is the sample's among those of one prompt."""
     record = words.pop("record_candidates", False)
-    how = Decoding.of(**words)
-    (made,) = softdlm.generate(
-        model(), [prompt], decoding=how, chat=chat, requests=[number], record_candidates=record
-    )  # fmt: skip
-    return made
+    how: Any = {"decoding": Decoding.of(**words), "requests": [number], "record_candidates": record}
+    prompts: list[Any] = [prompt]
+    found: Any = softdlm.generate(model(), prompts, chat=chat, **how)
+    return found[0]
 
 
 @contextmanager
