@@ -98,9 +98,11 @@ def test_what_is_left_out_is_the_models_own(client: OpenAI) -> None:
 
 def test_text_in_parts_and_a_developer_are_a_system_and_its_text(client: OpenAI) -> None:
     parts = [{"type": "text", "text": QUESTION[:20]}, {"type": "text", "text": QUESTION[20:]}]
-    said = ask(client, [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}])
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}]
+    said = ask(client, messages, extra_body=extra(trace=True))
     made = expected([{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}])
     assert said.choices[0].message.content == made.text
+    assert ours(said.choices[0])["trace"]["prompt_ids"] == made.trace.prompt_ids
     assert said.usage.prompt_tokens == len(made.trace.prompt_ids) > len(expected().trace.prompt_ids)
 
 
