@@ -339,6 +339,31 @@ def test_bad_options_fail_before_the_first_pass(bad: dict[str, Any], error: type
         softdlm.denoise(model, canvas_for(model, 0), **bad)
 
 
+def one_column(prediction: Any, open: torch.Tensor, context: Any) -> Any:
+    return open[:, :1]
+
+
+def numbers(prediction: Any, open: torch.Tensor, context: Any) -> Any:
+    return open.long()
+
+
+def words(prediction: Any, open: torch.Tensor, context: Any) -> Any:
+    return "all of them"
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [(one_column, r"torch.bool \[1, 1\]"), (numbers, r"torch.int64 \[1, \d+\]"), (words, "'all of them'")],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_commit_rule_speaks_of_each_position(rule: Any, says: str) -> None:
+    """One column would be broadcast, and every position committed."""
+    model, returns = tiny("llada"), r"a commit rule returns torch.bool \[1, 16\]"
+    with pytest.raises(UsageError, match=f"{rule.__name__} returned {says}; {returns}"):
+        list(softdlm.denoise(model, canvas_for(model, 0), commit=rule))
+
+
 def test_dream_cannot_open_its_first_position() -> None:
     model = tiny("dream")
     with pytest.raises(PromptError, match="begin with BOS"):

@@ -227,6 +227,16 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(getattr(parts, name), value, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-24])
+def test_a_token_drawn_from_nonsense_is_in_the_vocabulary(bad: float, uniform: float) -> None:
+    """An index beyond it would stop a GPU. The entropy tells that the row is broken."""
+    logits = torch.full((2, VOCABULARY), bad)
+    ours = reduce_logits(logits, Sampling(mask_id=MASK_ID, temperature=0.7), torch.full((2,), uniform))
+    assert (ours.token < VOCABULARY).all()
+    assert not ours.entropy.isfinite().any()
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

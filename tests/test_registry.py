@@ -183,6 +183,7 @@ def test_rules_around_rules_have_both_names() -> None:
         ("feedback", "slurp", "unknown feedback rule 'slurp'; known are vanilla, euclidean"),
         ("feedback", "slerp(k=__import__('os').getpid())", "parameters are literals"),
         ("feedback", "slerp(k=open)", "parameters are literals"),
+        ("commit", "topn(10**9)", r"\('10\*\*9' is neither a literal nor a rule\)"),
         ("feedback", "slerp(**{'k': 1})", "parameters are literals"),
         ("feedback", "slerp(k=1", "not the spelling of a feedback rule"),
         ("feedback", "slerp(3)(4)", "a rule is called once"),

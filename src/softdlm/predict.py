@@ -262,7 +262,8 @@ def _pick(scores: Float[Tensor, "N V"], temperature: float, uniforms: Float[Tens
     cumulative = scores.softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
     bar = torch.minimum(uniforms[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, bar, right=True).squeeze(-1)
+    found = torch.searchsorted(cumulative, bar, right=True).squeeze(-1)
+    return found.clamp(max=scores.shape[-1] - 1)  # among NaN, nothing is found: the row is ended by its entropy
 
 
 def _filter(scores: Float[Tensor, "N V"], sampling: Sampling) -> Float[Tensor, "N V"]:

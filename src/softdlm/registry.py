@@ -220,7 +220,10 @@ def _value(kind: Kind, text: str, *parameters: Mapping[str, Any] | None) -> Any:
         return build(kind, text, *parameters)
     if text in LITERALS:
         return LITERALS[text]
-    found = ast.literal_eval(text)
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"{text[:80]!r} is neither a literal nor a rule") from None
     return whole("a parameter", found) if type(found) is int else found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -209,6 +210,18 @@ def test_what_cannot_be_meant_is_refused(server: Served, body: Any, status: int,
     assert found == status, answer
     assert set(answer["error"]) == {"message", "type", "param", "code"}
     assert says in answer["error"]["message"]
+
+
+def test_a_large_body_of_unknown_length_is_refused_while_it_arrives(server: Served) -> None:
+    """Its length is not stated, and its end never comes."""
+    lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", f"Authorization: Bearer {KEY}"]
+    head = "\r\n".join([*lines, "Content-Type: application/json", "Transfer-Encoding: chunked", "", ""]).encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
+        line.sendall(head)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(5):
+                line.sendall(b"100000\r\n" + b"x" * (1 << 20) + b"\r\n")
+        assert line.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
 
 
 def test_another_content_type_is_not_read(server: Served) -> None:

@@ -144,7 +144,7 @@ def test_a_request_is_accepted_as_a_whole() -> None:
 
 def test_a_cancelled_answer_frees_its_row_at_once() -> None:
     async def work(bench: Bench) -> None:
-        slow, next_one = bench.ticket(new=400), bench.ticket(new=4)
+        slow, next_one = bench.ticket(new=400, eos="forbid", commit="topn(1)"), bench.ticket(new=4)
         await bench.worker.submit([slow])
         await bench.worker.submit([next_one])
         bench.worker.cancel([slow])

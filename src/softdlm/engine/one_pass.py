@@ -108,7 +108,7 @@ def settle(plan: Plan, state: State, view: PassView, prediction: Prediction) -> 
         name: _updated(getattr(plan, name), getattr(state, name), prediction, view) for name in ("commit", "feedback")
     }
     context = replace(view.context, state=memories["commit"])
-    committed = plan.commit(prediction, view.active, context) & view.active
+    committed = _chosen(plan, prediction, view.active, context)
     canvas = state.canvas.commit(committed, prediction.token)
     unseen = canvas.open & ~view.requested  # stay as they are, soft or [MASK]
     embeds = torch.where(unseen[..., None], state.embeds, plan.model.embed(canvas.ids))
@@ -119,6 +119,17 @@ def settle(plan: Plan, state: State, view: PassView, prediction: Prediction) -> 
     broken = state.broken | (view.requested & ~prediction.entropy.isfinite()).any(1, keepdim=True)
     now = replace(state, canvas=canvas, embeds=embeds, running=running, clock=view.clock, idle=idle, broken=broken)
     return replace(now, **memories), step
+
+
+def _chosen(plan: Plan, prediction: Prediction, active: Bool[Tensor, "B L"], context: Context) -> Bool[Tensor, "B L"]:
+    """What the rule commits. It says so for each position: another shape would be broadcast in silence."""
+    found = plan.commit(prediction, active, context)
+    if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape != active.shape:
+        given = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else repr(found)[:80]
+        raise UsageError(
+            f"{spell(plan.commit)} returned {given}; a commit rule returns torch.bool {list(active.shape)}"
+        )
+    return found & active
 
 
 def feed_on(plan: Plan, state: State, step: Step, flat: Prediction, places: Int[Tensor, "N"]) -> None:

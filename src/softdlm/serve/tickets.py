@@ -55,8 +55,6 @@ class Ticket:
     ended: float | None = None
     refusal: Refusal | None = None
     """Why there is no answer."""
-    gone: bool = False
-    """Nobody waits for it any more."""
     recorded: int = 0
     """Host memory that its trace may take."""
 

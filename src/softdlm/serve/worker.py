@@ -86,8 +86,6 @@ class Worker:
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:
         """Nobody waits for these answers any more; those that are over stay as they are."""
-        for ticket in tickets:
-            ticket.gone = True
         if not all(ticket.news.over for ticket in tickets):
             self.thread.post(lambda: self.thread.cancel(tickets))
 

@@ -1,0 +1,295 @@
+"""Faults and hostile clients against the real server, counted: what was tried, what was as promised.
+
+    python benchmarks/serve_faults.py [--bodies 1000] [--only NAME ...] [--out results/name]
+
+Writes name.json and name.md. Exit code 1 if anything is not as promised. Prompts of other clients carry a mark that no
+response and no log may show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import serve_faults_process
+from serve_bodies import SPELLINGS, Sent, mutated
+from serve_checks import Group, Victims, eventually, faults_of, head_of, raw, reference
+from serve_process import Server, quantile, say, versions, write, write_json
+
+KEY, MARK, OWN = "sk-the-servers-own-key", "OTHERSMARK", "FUZZMARK"
+MIB = 1 << 20
+BODY = b'{"prompt": "a", "max_tokens": 4}'
+ROUTES = (
+    ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/denoise"), ("GET", "/v1/models"),
+    ("GET", "/v1/models/builtin"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"), ("GET", "/"),
+    ("GET", "/docs"), ("GET", "/v1/nothing"), ("DELETE", "/v1/models/builtin"), ("PUT", "/v1/completions"),
+)  # fmt: skip
+
+
+def afterwards(group: Group, server: Server, before: str, *marks: str) -> None:
+    """The server is idle, answers as before, and its log is clean."""
+    group.expect("idle afterwards", server.idle_within(30) is not None, "not idle")
+    group.expect("right afterwards", reference(server) == before, reference(server)[:200])
+    text = server.log_text()
+    group.expect("nothing of prompts or keys in the log", not any(mark in text for mark in marks), text[-800:])
+    group.expect("no traceback in the log", "Traceback" not in text, text[-1500:])
+
+
+def send(client: httpx.Client, server: Server, sent: Sent, stream_seconds: float = 120) -> httpx.Response:
+    headers = {"Content-Type": sent.kind, **server.headers} if sent.kind else server.headers
+    return client.post(server.url + sent.path, content=sent.body, headers=headers, timeout=stream_seconds)
+
+
+def bodies(count: int) -> Iterator[Group]:
+    group = Group(f"{count:,} fuzzed bodies", "an answer or the error object, never 5xx, nothing of others")
+    source = random.Random(7)
+    sent = [mutated(source, OWN) for _ in range(count)]
+    with Server(key=KEY) as server, Victims(server, MARK) as victims, httpx.Client() as client:
+        before, secrets = reference(server), [KEY, MARK]
+
+        def one(each: Sent) -> tuple[Sent, Any]:
+            for _ in range(100):
+                try:
+                    answer = send(client, server, each)
+                except httpx.HTTPError as error:
+                    return each, error
+                if answer.status_code != 429:
+                    return each, answer
+                time.sleep(0.2)
+            return each, answer
+
+        with ThreadPoolExecutor(6) as pool:
+            for number, (each, answer) in enumerate(pool.map(one, sent)):
+                shown = f"{each.what} {each.path} {each.kind} {each.body[:300]!r}"
+                if isinstance(answer, Exception):
+                    group.add(shown, [f"{type(answer).__name__}: {answer}"], "no answer")
+                    continue
+                kind = answer.headers.get("content-type", "")
+                group.add(shown, faults_of(answer.status_code, kind, answer.content, secrets), answer.status_code)
+                if number % 200 == 199:
+                    say(f"{number + 1} bodies, {dict(group.statuses)}")
+        victims.stop.set()
+        group.expect("others", not victims.wrong and len(victims.seconds) > 3, victims.wrong[:3])
+        group.notes["answers to other clients meanwhile"] = len(victims.seconds)
+        afterwards(group, server, before, OWN, MARK, KEY)
+    yield group
+
+
+def oversized() -> Iterator[Group]:
+    group = Group("oversized bodies (stated and chunked)", "413, or 400 where the length is no number")
+    with Server() as server:
+        before, path = reference(server), "/v1/completions"
+        large = b'{"prompt": "' + b"a" * (5 * MIB) + b'"}'
+        chunk = b"100000\r\n" + b"a" * MIB + b"\r\n"
+        cases: list[tuple[str, str, list[bytes], tuple[int, ...]]] = [
+            ("5 MiB stated and sent", f"Content-Length: {len(large)}", [large], (413,)),
+            ("10**18 stated", f"Content-Length: {10**18}", [b"a"], (413, 400)),
+            ("10**30 stated", f"Content-Length: {10**30}", [b"a"], (413, 400)),
+            ("-1 stated", "Content-Length: -1", [b"a"], (400, 0)),
+            ("a word stated", "Content-Length: many", [b"a"], (400, 0)),
+            ("two lengths", "Content-Length: 4\r\nContent-Length: 8", [b"aaaaaaaa"], (400, 0)),
+            ("6 MiB chunked", "Transfer-Encoding: chunked", [chunk] * 6, (413,)),
+            ("chunks without end", "Transfer-Encoding: chunked", [chunk] * 64, (413,)),
+            (
+                "a chunk of 2**60",
+                "Transfer-Encoding: chunked",
+                [b"1000000000000000\r\n", b"a" * 6 * MIB],
+                (413, 400, 0),
+            ),
+            ("half of what is stated", "Content-Length: 100", [BODY], (400, 0)),
+        ]
+        peak = server.footprint()["rss_mib"]
+        for (name, header, parts, allowed), _ in itertools.product(cases, range(5)):
+            try:
+                status, kind, body = raw(server, head_of(server, path, header), parts, keep="half" not in name, wait=5)
+                found = [] if status in allowed else [f"status {status}: {body[:200]!r}"]
+                if status >= 400 and "Invalid HTTP" not in body.decode(errors="replace"):
+                    found += faults_of(status, kind, body, (), ())
+                group.add(name, found, status)
+            except OSError as error:
+                group.add(name, [], type(error).__name__)
+        group.notes["MiB that memory grew"] = round(server.footprint()["rss_mib"] - peak, 1)
+        afterwards(group, server, before)
+    yield group
+
+
+def slow_bodies() -> Iterator[Group]:
+    group = Group("slow bodies and slow headers", "408 after 30 s; others go on")
+    with Server() as server, Victims(server, MARK) as victims:
+        before, base = reference(server), server.footprint()
+        slow = [b"a"] * 70
+        head = head_of(server, "/v1/completions", "Content-Length: 1000")
+        headers = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        with ThreadPoolExecutor(40) as pool:
+            bodies_ = [pool.submit(timed, server, head, slow) for _ in range(20)]
+            heads = [pool.submit(timed, server, headers, [b"X-A: b\r\n"] * 70) for _ in range(20)]
+            for future in bodies_:
+                seconds, (status, kind, body) = future.result()
+                late = [] if 25 < seconds < 75 else [f"{seconds:.0f} s"]
+                group.add("slow body", faults_of(status, kind, body, [MARK], [408]) + late, status)
+            ended = [future.result() for future in heads]
+        group.notes["slow headers: status and seconds"] = f"{ended[0][1][0]} after {ended[0][0]:.0f} s"
+        victims.stop.set()
+        group.expect("others", not victims.wrong and len(victims.seconds) > 3, victims.wrong[:3])
+        freed = eventually(lambda: server.footprint()["files"] <= base["files"] + 4, 10)
+        group.expect("connections are closed", freed, f"{server.footprint()} after {base}")
+        afterwards(group, server, before, MARK)
+    yield group
+
+
+def timed(server: Server, head: str, parts: list[bytes]) -> tuple[float, tuple[int, str, bytes]]:
+    """An answer to what is sent slowly, and after how long it came."""
+    began = time.monotonic()
+    got = raw(server, head, parts, 1.0, keep=True)
+    return time.monotonic() - began, got
+
+
+def slow_readers(count: int = 4) -> Iterator[Group]:
+    """Streams of several MiB of which nothing is read, beside 16 clients."""
+    group = Group("slow readers (streams never read, 16 others go on)", "others unhurt; disconnected after 60 s")
+    how = {"commit": "topn(1)", "feedback": "vanilla", "trace": True, "diffusing": True}
+    body = {"prompt": "a", "max_tokens": 300, "n": 4, "ignore_eos": True, "stream": True, "softdlm": how}
+    text = json.dumps(body).encode()
+    with Server("--max-concurrency", "32") as server:
+        before = reference(server)
+        with Victims(server, MARK, 16) as alone:
+            time.sleep(8)
+        base, lines = server.footprint(), []
+        with Victims(server, MARK, 16) as victims:
+            for _ in range(count):
+                line = socket.socket()
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                line.connect(("127.0.0.1", server.port))
+                line.sendall(head_of(server, "/v1/completions", f"Content-Length: {len(text)}").encode() + text)
+                lines.append(line)
+            eventually(lambda: server.gauge("num_requests_running") >= 4 * count, 20)
+            decoding = eventually(lambda: server.gauge("num_requests_running") <= 16, 120)
+            group.expect("their rows are free when decoded, unread or not", decoding, "rows are held")
+            begun = time.monotonic()
+            closed = eventually(lambda: server.footprint()["files"] <= base["files"] + 2, 100)
+            group.notes["seconds from the end of decoding to disconnection"] = round(time.monotonic() - begun, 1)
+            group.expect("disconnected", closed, f"{server.footprint()} after {base}")
+        for line in lines:
+            line.close()
+        group.expect("others", not victims.wrong and len(victims.seconds) > 16, victims.wrong[:3])
+        group.notes["answer of 24 tokens to others, p50 s"] = [quantile(each.seconds, 0.5) for each in (alone, victims)]
+        group.expect("files afterwards", server.footprint()["files"] <= base["files"] + 2, server.footprint())
+        afterwards(group, server, before, MARK)
+    yield group
+
+
+def keys() -> Iterator[Group]:
+    group = Group("wrong and missing keys on every route", "401 with the error object; /health is open")
+    wrong = [None, "Bearer", "Bearer wrong", f"bearer {KEY}x", f"Basic {KEY}", KEY, f"Bearer {KEY[:-1]}",
+             "Bearer " + "k" * 4000, f"Bearer {KEY.upper()}", "Bearer \xff\xfe", f"Bearer,{KEY}"]  # fmt: skip
+    with Server(key=KEY) as server, Victims(server, MARK) as victims:
+        before = reference(server)
+        for (method, path), value in itertools.product(ROUTES, wrong):
+            headers = {} if value is None else {b"Authorization": value.encode("latin-1")}
+            answer = httpx.request(
+                method, server.url + path, headers=headers, content=BODY if method == "POST" else None
+            )
+            kind = answer.headers.get("content-type", "")
+            found = faults_of(answer.status_code, kind, answer.content, [KEY, MARK, "wrong\n"], [401])
+            group.add(f"{method} {path} {value}", found, answer.status_code)
+        group.expect("/health without a key", httpx.get(server.url + "/health").status_code == 200)
+        for path in (
+            "//v1/models",
+            "/health/../v1/models",
+            "/%68ealth/..%2fv1/models",
+            "/v1/models?x=/health",
+            "/HEALTH",
+        ):
+            status, kind, body = raw(
+                server, head_of(server, path, method="GET").replace(f"Bearer {KEY}", "Bearer no"), keep=True
+            )
+            group.add(f"GET {path}", faults_of(status, kind, body, [KEY, MARK], [401, 404]), status)
+        victims.stop.set()
+        afterwards(group, server, before, KEY, MARK)
+    yield group
+
+
+def paths() -> Iterator[Group]:
+    group = Group("files named in models, routes and spellings", "400 or 404; no file is read")
+    names = ["../x.py:Y", "../../etc/passwd", "/etc/passwd", "..\\..\\x", "builtin/../x", "%2e%2e%2fetc%2fpasswd",
+             "a\x00b", "builtin\x00", "x" * 3000,
+             "\u202egnp.exe", "{0.__class__}", "%s%n", "~", "file:///etc/passwd"]  # fmt: skip
+    with Server() as server:
+        before, secrets = reference(server), ["root:x:"]
+        for name in names:
+            answer = server.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 4})
+            kind = answer.headers["content-type"]
+            group.add(
+                f"model {name!r}",
+                faults_of(answer.status_code, kind, answer.content, secrets, [404]),
+                answer.status_code,
+            )
+            path = "/v1/models/" + "".join(each if 32 < ord(each) < 127 else f"%{ord(each) % 256:02x}" for each in name)
+            status, kind, body = raw(server, head_of(server, path, method="GET"), keep=True)
+            group.add(f"GET {path!r}", faults_of(status, kind, body, secrets, [404]), status)
+        for spelling, field in itertools.product(SPELLINGS, ("commit", "feedback", "method", "cache")):
+            body_ = {"prompt": "a", "max_tokens": 4, "softdlm": {field: spelling}}
+            answer = server.post("/v1/completions", body_)
+            kind, allowed = (
+                answer.headers["content-type"],
+                [400] if ".py" in spelling or "/" in spelling else [200, 400],
+            )
+            found = faults_of(answer.status_code, kind, answer.content, secrets, allowed)
+            group.add(f"{field} {spelling[:80]!r}", found, answer.status_code)
+        afterwards(group, server, before)
+    yield group
+
+
+def table(groups: list[dict[str, Any]]) -> str:
+    lines = ["| what | promised | tried | as promised | not as promised |", "|---|---|---|---|---|"]
+    for each in groups:
+        cells = [
+            each["what"],
+            each["promise"],
+            *(f"{each[name]:,}" for name in ("tried", "as promised", "not as promised")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bodies", type=int, default=1000)
+    parser.add_argument("--only", nargs="+", default=[])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    own = [bodies, oversized, slow_bodies, slow_readers, keys, paths]
+    groups: list[dict[str, Any]] = []
+    for run in (*own, *serve_faults_process.GROUPS):
+        if options.only and run.__name__ not in options.only:
+            continue
+        try:
+            for group in run(options.bodies) if run is bodies else run():
+                groups.append(group.to_json())
+                say(
+                    json.dumps(
+                        {name: value for name, value in groups[-1].items() if name != "wrong"}, ensure_ascii=False
+                    )
+                )
+        except Exception as error:
+            groups.append(Group(run.__name__, "", 1, [f"{type(error).__name__}: {error}"]).to_json())
+            say(f"{run.__name__}: {type(error).__name__}: {error}")
+        if options.out:
+            write_json(options.out.with_suffix(".json"), {**versions(), "groups": groups})
+            write(options.out.with_suffix(".md"), table(groups))
+    print(table(groups))
+    sys.exit(any(each["not as promised"] for each in groups))
+
+
+if __name__ == "__main__":
+    main()
