@@ -1,9 +1,13 @@
 """Text in, text out: prompts of every kind, stopping, streaming, traces."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import jsonschema
 import numpy
 import pytest
 import torch
@@ -11,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import softdlm
-from softdlm import PromptError, Slerp, TokenizerError, TopN, Trace, UsageError
+from softdlm import PromptError, Slerp, TokenizerError, TopN, Trace, UsageError, records
 from softdlm.engine.answer import hold_back
 from softdlm.generation import encode
+from softdlm.trace import Mark, Pass
 from tests.conftest import DATA, FAMILIES, IDS, tiny
 from tests.strategies import generator
 from tests.tokenizers import checkpoint
@@ -79,18 +84,106 @@ def test_a_trace_replays_to_the_same_answer(
         assert changed == step.positions
         assert len(step.confidence) == len(step.tokens)
         assert bool(step.candidates) == (candidates and bool(step.open))
-        assert all(len(options) == 3 for options in step.candidates)
+        assert all(len(options) == 3 for options in [*step.candidates, *step.chosen])
+        assert len(step.entropy) == len(step.open)
+        assert len(step.chosen) == len(step.chosen_entropy) == (len(step.positions) if candidates else 0)
+        assert all(options[0][0] == token for token, options in zip(step.tokens, step.chosen, strict=False))
+    if candidates:
+        assert len(trace.seconds) == answer.forwards
+        assert min(trace.seconds) >= 0
+        check_soft_inputs(trace)
 
 
-def test_a_trace_is_saved_and_loaded(tmp_path: Path) -> None:
-    answer = softdlm.generate(tiny("llada"), [3, 4, 5], max_new_tokens=8, record_candidates=True)
-    answer.trace.save(tmp_path / "trace.json")
-    assert Trace.load(tmp_path / "trace.json") == answer.trace
-    data = json.loads((tmp_path / "trace.json").read_text())
-    for broken, words in [("[]", "not a trace"), (json.dumps(data | {"softdlm_trace": 99}), "of version 99")]:
-        (tmp_path / "bad.json").write_text(broken)
-        with pytest.raises(UsageError, match=words):
-            Trace.load(tmp_path / "bad.json")
+def check_soft_inputs(trace: Trace) -> None:
+    """A pass saw soft tokens where an earlier one predicted something, and [MASK] at the others."""
+    seen: set[int] = set()
+    for step in trace.passes:
+        here = {*step.open, *step.positions}
+        assert set(step.soft) == seen & here
+        seen |= here
+
+
+def saved_traces(speaker: Any) -> Iterator[Trace]:
+    """With and without candidates and texts, with blocks, and of every kind of soft token."""
+    options: list[Any] = [
+        {},
+        {"record_candidates": True},
+        {"record_candidates": True, "feedback": "alternate(slerp(k=1, lam=0.5))", "block_length": 4},
+        {"record_candidates": True, "feedback": "norm-mix", "candidates": 5},
+        {"record_candidates": True, "temperature": 1.0, "seed": 4},
+    ]
+    for each in options:
+        yield softdlm.generate(speaker, "the cat sat", max_new_tokens=12, tokens_per_step=3, **each).trace
+
+
+def test_a_trace_is_saved_and_loaded(speaker: Any, tmp_path: Path) -> None:
+    schema = json.loads(Path(records.__path__[0], "trace.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    file = tmp_path / "trace.json"
+    for trace in saved_traces(speaker):
+        trace = replace(trace, marks=[Mark(15, 17, False)], right=False, target="a dog")
+        trace.save(file)
+        jsonschema.validate(json.loads(file.read_text()), schema)
+        found = Trace.load(file)
+        assert found == trace
+        assert found.seconds == trace.seconds
+        assert set(found.pieces) in (found.tokens(), set())
+        recorded = bool(trace.passes[0].chosen)
+        assert bool(found.pieces) == bool(found.seconds) == recorded
+
+
+DAMAGES: list[tuple[str, Any, str]] = [
+    ("whole", "[]", "is not a trace saved by softdlm: softdlm_trace is missing"),
+    ("whole", "{", "it is not JSON"),
+    ("softdlm_trace", 1, "is a trace of version 1; this softdlm reads version 2"),
+    ("softdlm_trace", 99, "of version 99"),
+    ("length", 3, "is not a trace saved by softdlm"),
+    ("length", "3", "is not a trace saved by softdlm"),
+    ("prompt_ids", [1.5], "whole numbers"),
+    ("model", None, "the model has no name"),
+    ("fixed", [[1, 2, 3]], "is not a trace"),
+    ("marks", [[900, 901, True]], "whole numbers below"),
+    ("mixture", [], "must be objects"),
+    ("passes.positions", [0], "different lengths"),
+    ("passes.tokens", ["<script>"], "whole numbers"),
+    ("passes.open", [[0, 900]], "do not ascend within a canvas"),
+    ("passes.ids", [[-1]], "incomplete"),
+    ("vocabulary.texts", ["a"], "is not a trace"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "words"), DAMAGES)
+def test_a_damaged_trace_is_refused_in_one_line(tmp_path: Path, place: str, value: Any, words: str) -> None:
+    made = softdlm.generate(tiny("llada"), [3, 4], max_new_tokens=4, tokens_per_step=4, record_candidates=True).trace
+    data = made.to_json()
+    assert Trace.from_json(data) == made
+    *outer, name = place.split(".")
+    (data[outer[0]] if outer else data)[name] = value
+    (tmp_path / "bad.json").write_text(value if place == "whole" else json.dumps(data))
+    with pytest.raises(UsageError, match=words) as caught:
+        Trace.load(tmp_path / "bad.json")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "bad.json"))
+
+
+def test_a_long_trace_stays_small() -> None:
+    """512 tokens in 128 passes with three candidates that change in every pass, of a vocabulary of 126,000."""
+    random, mask, left = Random(3), 126_336, list(range(20, 532))
+    passes = []
+    for _ in range(128):
+        gone = sorted(random.sample(left, 4))
+        left = [at for at in left if at not in gone]
+        lists = [[(random.randrange(126_000), random.randrange(10_000) / 1e4) for _ in range(3)] for _ in range(512)]
+        doubt = [random.randrange(9000) / 1e3 for _ in range(512)]
+        open, made = len(left), slice(508, 512)
+        passes.append(
+            Pass(gone, [5] * 4, [0.123456] * 4, list(left), lists[:open], doubt[:open], lists[made], doubt[made], left)
+        )
+    trace = Trace(list(range(20)), 532, mask, 2, passes)
+    trace = replace(trace, pieces=dict.fromkeys(trace.tokens(), "0" * 5))
+    text = json.dumps(trace.to_json(), separators=(",", ":"))
+    assert len(text) < 3_000_000, "although no two candidates are the same token"
+    assert Trace.from_json(json.loads(text)) == trace
 
 
 def test_streamed_text_only_grows_and_ends_as_the_answer(speaker: Any) -> None:

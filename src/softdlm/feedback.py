@@ -187,6 +187,21 @@ def is_vanilla(rule: FeedbackRule) -> bool:
     return is_vanilla(rule.feedback) if isinstance(rule, TurnRule) else isinstance(rule, Mask)
 
 
+def mixture_of(rule: FeedbackRule) -> dict[str, Any]:
+    """What a soft token of this rule is made of, as a trace keeps it for its readers.
+
+    `arc` and `line`: the mean of k candidates, renormalised, at lam of the way from [MASK]. `shares`: k candidates and
+    [MASK], by their probabilities. `mask`: there are no soft tokens. `other`: nothing that candidates could tell.
+    """
+    while isinstance(rule, TurnRule):
+        rule = rule.feedback
+    if isinstance(rule, ArcRule) and rule.weights in (arc_weights, line_weights):
+        return {"kind": "arc" if rule.weights is arc_weights else "line", "k": rule.k, "lam": rule.lam}
+    if isinstance(rule, NormMix):
+        return {"kind": "shares", "k": rule.k}
+    return {"kind": "mask" if isinstance(rule, Mask) else "other"}
+
+
 def feed_back(
     rule: FeedbackRule,
     prediction: Prediction,

@@ -275,7 +275,7 @@ def test_traces_are_bounded_together() -> None:
         assert (alone.status, alone.code) == (400, "too_large")
         bench.worker.cancel([first])
 
-    served(work, max_concurrency=1, trace_bytes=10 << 20)
+    served(work, max_concurrency=1, trace_bytes=12 << 20)
 
 
 def test_news_wait_for_a_slow_reader_in_one_piece() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal
 
 from softdlm.decoding import Decoding
+from softdlm.feedback import mixture_of
 from softdlm.models.denoiser import Denoiser
-from softdlm.trace import Candidates, RowRecord, Trace, candidates_of, committed_candidates
+from softdlm.trace import Candidates, RowRecord, Seen, Trace, candidates_of, committed_candidates
 from softdlm.types import Step
 
 OnText = Callable[[int, str], None]
@@ -61,7 +64,10 @@ class Answer:
     """Why there is no result."""
     stopped: bool = False
     canvas_ids: list[int] = field(default_factory=list)
-    candidates: list[Candidates] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    """With `record_candidates`: what each pass predicted."""
+    moments: list[float] = field(default_factory=list)
+    """With `record_candidates`: when decoding began, and when each pass was read."""
     at_commit: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     """With `alternatives`: for each committed position of the canvas, (id, probability) of the best tokens."""
     passes: int = 0
@@ -110,17 +116,21 @@ class Answer:
     def over(self) -> bool:
         return self.generation is not None or self.error is not None
 
+    def begin(self) -> None:
+        """Its row is taken: the first pass comes next."""
+        self.moments = [time.perf_counter()]
+
     def record(self, step: Step, row: int) -> None:
         """Keep, or pass on, the candidates of a pass that this answer's row took part in."""
         if not (self.record_candidates or self.on_pass or self.alternatives) or not bool(step.active[row].any()):
             return
         if self.alternatives:
             self.at_commit.update(zip(*committed_candidates(step, row), strict=True))
-        left_open = candidates_of(step, row)
         if self.record_candidates:
-            self.candidates.append(left_open)
+            self.seen.append(Seen.of(step, row))
+            self.moments.append(time.perf_counter())
         if self.on_pass:
-            self.on_pass(self, left_open)
+            self.on_pass(self, candidates_of(step, row))
 
     def listen(self, canvas_row: Sequence[int]) -> None:
         """Read the row of the canvas after a pass; look for stop strings, pass on what can no longer change."""
@@ -151,13 +161,22 @@ class Answer:
         cut = min([text.find(stop) for stop in stops if stop in text], default=len(text))
         reason = "stop" if cut < len(text) else ended or ("eos" if len(ids) < self.max_new_tokens else "length")
         self._send(text[:cut])
-        fill = next(iter(self.model.eos_ids), self.model.mask_id)
-        closed = [fill if token == self.model.mask_id else token for token in self.canvas_ids]
-        passes = record.passes(self.candidates)
-        name, how, begun = self.model.source.name, self.decoding.to_json(), len(self.prompt_ids)
-        fixed = [(i, t) for i, t in enumerate(self.start[begun:], begun) if t != self.model.mask_id]
-        trace = Trace(self.prompt_ids, self.length, self.model.mask_id, fill, passes, name, how, fixed)
-        self.generation = Generation(text[:cut], ids, closed[: self.max_new_tokens], len(passes), reason, trace)
+        trace = self._trace(record)
+        canvas = trace.replay()[: self.max_new_tokens]
+        self.generation = Generation(text[:cut], ids, canvas, len(trace.passes), reason, trace)
+
+    def _trace(self, record: RowRecord) -> Trace:
+        model, begun, moments = self.model, len(self.prompt_ids), self.moments
+        made = Trace(
+            self.prompt_ids, self.length, model.mask_id, next(iter(model.eos_ids), model.mask_id),
+            record.passes(self.seen), model.source.name, self.decoding.to_json(),
+            fixed=[(i, t) for i, t in enumerate(self.start[begun:], begun) if t != model.mask_id],
+            eos_ids=list(model.eos_ids), mixture=mixture_of(self.decoding.rules[1]),
+            seconds=[round(after - before, 5) for before, after in pairwise(moments)],
+        )  # fmt: skip
+        if not self.record_candidates or model.tokenizer is None:
+            return made
+        return replace(made, pieces={token: model.tokenizer.decode([token]) for token in sorted(made.tokens())})
 
     def end_unseen(self, ended: FinishReason) -> None:
         """Over before its first pass."""

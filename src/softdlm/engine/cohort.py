@@ -67,6 +67,8 @@ class Cohort:
             self.answers += entering
             seeds, numbers = [each.decoding.seed or 0 for each in entering], [each.request for each in entering]
             self.slots.admit(canvas_of(entering), seeds, numbers)
+            for answer in entering:
+                answer.begin()
 
     def step(self) -> Step:
         """One pass; its Step lies in buffers that the next pass overwrites."""

@@ -17,6 +17,8 @@ SHARE = 0.9
 """Of the memory that is free when an engine starts, what it may use."""
 CANDIDATE_BYTES = 128
 """Of one recorded candidate on the host: a pair of numbers in a list."""
+POSITION_BYTES = 160
+"""Of what is recorded beside a position's candidates: entropy, the list itself, whether its input was soft."""
 UPDATE_COPIES = 6
 """Of a rule's memory while it is updated: the next one, and what is computed on the way to it."""
 
@@ -75,7 +77,7 @@ def pass_bytes(plan: Plan, rows: int, length: int) -> int:
 
 def recording_bytes(passes: int, open: int, k: int) -> int:
     """Host memory of recorded candidates: at each pass those of the positions still open, half of all on average."""
-    return passes * open // 2 * k * CANDIDATE_BYTES
+    return passes * open // 2 * (k * CANDIDATE_BYTES + POSITION_BYTES)
 
 
 def available(device: torch.device) -> int:
