@@ -128,6 +128,7 @@ def test_a_trace_is_saved_and_loaded(speaker: Any, tmp_path: Path) -> None:
         assert found == trace
         assert found.seconds == trace.seconds
         assert set(found.pieces) in (found.tokens(), set())
+        assert found.prompt == ("the cat sat" if found.pieces else "")
         recorded = bool(trace.passes[0].chosen)
         assert bool(found.pieces) == bool(found.seconds) == recorded
 
@@ -140,7 +141,7 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("length", 3, "is not a trace saved by softdlm"),
     ("length", "3", "is not a trace saved by softdlm"),
     ("prompt_ids", [1.5], "whole numbers"),
-    ("model", None, "the model has no name"),
+    ("model", None, "must be texts"),
     ("fixed", [[1, 2, 3]], "is not a trace"),
     ("marks", [[900, 901, True]], "whole numbers below"),
     ("mixture", [], "must be objects"),

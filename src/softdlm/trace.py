@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,8 +139,10 @@ class Trace:
     eos_ids: list[int] = field(default_factory=list)
     mixture: dict[str, Any] = field(default_factory=dict)
     """What a soft token is made of: `feedback.mixture_of` of the rule."""
+    prompt: str = ""
+    """The prompt's words, without the chat template, where there is a tokenizer and candidates were recorded."""
     pieces: dict[int, str] = field(default_factory=dict)
-    """The text of every token that occurs, where candidates were recorded and there is a tokenizer."""
+    """The text of every token that occurs, likewise."""
     seconds: list[float] = field(default_factory=list, compare=False)
     """For each pass, the time since the one before it; on a busy server that of other requests' passes is in it."""
     marks: list[Mark] = field(default_factory=list)
@@ -152,9 +155,7 @@ class Trace:
     @property
     def answer(self) -> list[int]:
         """The canvas after the prompt, up to the first EOS."""
-        ends = {*self.eos_ids, self.mask_id}
-        ids = self.replay()
-        return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
+        return list(takewhile(lambda token: token not in (*self.eos_ids, self.mask_id), self.replay()))
 
     def frames(self) -> Iterator[list[int]]:
         """The canvas before the first pass and after each one."""
@@ -233,8 +234,10 @@ class Trace:
             raise UsageError(f"{name} is not a trace saved by softdlm: {reason}") from error
 
 
-PLAIN = ("model", "method", "prompt_ids", "length", "mask_id", "fill_id", "eos_ids", "mixture", "seconds", "right",
-         "target")  # fmt: skip
+PLAIN = (
+    "model", "method", "prompt", "prompt_ids", "length", "mask_id", "fill_id", "eos_ids", "mixture", "seconds", "right",
+    "target",
+)  # fmt: skip
 """Fields of a Trace that a file holds as they are."""
 
 
@@ -289,8 +292,8 @@ def _check(data: dict[str, Any]) -> None:
         whole_numbers(each)
     placed = [at for each in (*data["fixed"], *data["marks"]) for at in each[:-1]]
     whole_numbers([len(prompt), *placed], length)
-    if not isinstance(data["model"], str) or not isinstance(data["target"], str):
-        raise ValueError("the model has no name, or the target is no text")
+    if not all(isinstance(data[name], str) for name in ("model", "prompt", "target")):
+        raise ValueError("model, prompt and target must be texts")
     if not all(isinstance(data[name], dict) for name in ("method", "mixture")):
         raise ValueError("method and mixture must be objects")
     if not isinstance(data["seconds"], list) or not all(isinstance(each, int | float) for each in data["seconds"]):

@@ -11,6 +11,7 @@ from typing import Literal
 from softdlm.decoding import Decoding
 from softdlm.feedback import mixture_of
 from softdlm.models.denoiser import Denoiser
+from softdlm.models.tokenizer import words_of
 from softdlm.trace import Candidates, RowRecord, Seen, Trace, candidates_of, committed_candidates
 from softdlm.types import Step
 
@@ -176,7 +177,8 @@ class Answer:
         )  # fmt: skip
         if not self.record_candidates or model.tokenizer is None:
             return made
-        return replace(made, pieces={token: model.tokenizer.decode([token]) for token in sorted(made.tokens())})
+        pieces = {token: model.tokenizer.decode([token]) for token in sorted(made.tokens())}
+        return replace(made, prompt=words_of(model.tokenizer, self.prompt_ids), pieces=pieces)
 
     def end_unseen(self, ended: FinishReason) -> None:
         """Over before its first pass."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from softdlm.errors import TokenizerError
 from softdlm.models.family import Family
 
+_ROLE = re.compile(r"^\s*(user|assistant|system|human)\s*(\n|$)", re.IGNORECASE)
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
 
 
@@ -51,6 +53,18 @@ def _read(copy: str, family: Family) -> Any:
             return loader.from_pretrained(copy, **extra)
     finally:
         transformers.logging.set_verbosity(verbosity)
+
+
+def words_of(tokenizer: Any, ids: Sequence[int]) -> str:
+    """What people said in a prompt: its text without special tokens and without the names of roles between them."""
+    runs: list[list[int]] = [[]]
+    for token in ids:
+        if tokenizer.decode([token], skip_special_tokens=True) or not tokenizer.decode([token]):
+            runs[-1].append(token)
+        else:
+            runs.append([])
+    texts = [_ROLE.sub("", tokenizer.decode(run)).strip() for run in runs]
+    return "\n\n".join(filter(None, texts))
 
 
 def token_id(tokenizer: Any, token: str) -> int | None:
