@@ -24,8 +24,6 @@ from softdlm.types import Step
 VERSION = 2
 LARGEST = 64 << 20
 """Bytes of a trace file that is read; one of 512 tokens and 128 passes has about 1 MB."""
-PLACES = 4
-"""Decimals of the probabilities that a trace keeps."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ class Seen(NamedTuple):
         doubt = step.prediction.entropy[row]
         entropy, chosen_entropy = ([round(each, 3) for each in doubt[where].tolist()] for where in (left, made))
         soft = (step.context.soft[row] & (left | made)).nonzero().flatten().tolist()
-        open, candidates = _candidates(step, row, left, PLACES)
-        return Seen(open, candidates, entropy, _candidates(step, row, made, PLACES)[1], chosen_entropy, soft)
+        open, candidates = _candidates(step, row, left, 4)
+        return Seen(open, candidates, entropy, _candidates(step, row, made, 4)[1], chosen_entropy, soft)
 
 
 class RowRecord(NamedTuple):
@@ -209,9 +207,8 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        data = read_input(Path(path), LARGEST)
         try:
-            value = parse_json(data)
+            value = parse_json(read_input(Path(path), LARGEST))
         except ValueError as error:
             raise UsageError(f"{path} is not a trace saved by softdlm: it is not JSON") from error
         return Trace.from_json(value, str(path))

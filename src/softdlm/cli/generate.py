@@ -62,7 +62,9 @@ def generate(
         )
     seconds -= screen.paused if screen else 0.0
     if trace is not None:
-        answers[0].trace.save(trace)
+        from softdlm.report.player.marks import marked
+
+        marked(answers[0].trace).save(trace)
     if as_json:
         print_records(answers, texts if prompts else None, model, decoding, seconds)
         return

@@ -25,12 +25,14 @@ from softdlm.cli.results import results
 from softdlm.cli.serve import serve
 from softdlm.cli.train import train
 from softdlm.cli.tune import tune
+from softdlm.cli.view import view
 from softdlm.errors import SoftDLMError, one_line
 from softdlm.version import __version__
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command(cls=WithRules)(generate)
 app.command(cls=WithRules)(compare)
+app.command()(view)
 app.command("eval", cls=WithRules)(evaluate)
 app.command()(results)
 app.command(cls=WithRules)(tune)

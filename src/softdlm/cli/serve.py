@@ -24,6 +24,7 @@ Rules = Annotated[
 ]
 ENGINE_HELP = "How passes are run: auto, dynamic, static or compiled."
 PREFIX_HELP = "Start of the metrics' names; vllm: suits existing dashboards."
+TRACES_HELP = "Folder whose traces the page can show, as /?trace=traces/NAME.json."
 REPLICAS_HELP = "With --executor ray: this many engines, each with a GPU where there are GPUs."
 
 
@@ -43,6 +44,7 @@ def serve(
     rules: Rules = None,
     engine: Annotated[str, option(ENGINE_HELP)] = "auto",
     metrics_prefix: Annotated[str, option(PREFIX_HELP)] = "softdlm_",
+    traces: Annotated[Path | None, option(TRACES_HELP)] = None,
     executor: Annotated[str, option("local, or ray for a cluster.")] = "local",
     replicas: Annotated[int, option(REPLICAS_HELP)] = 1,
 ) -> None:
@@ -54,6 +56,8 @@ def serve(
         raise UsageError(f"the server needs FastAPI and uvicorn: pip install 'softdlm[serve]' ({error})") from error
     limits = Limits(max_concurrency, queue, max_new_tokens, deadline, shutdown_timeout)
     options = check_options(host, port, api_key or (), engine, metrics_prefix)
+    if traces is not None and not (traces.is_dir() and executor == "local"):
+        raise UsageError(f"--traces {traces} must be a folder, and goes with --executor local")
     names = served_model_name or [served_name(model)]
     if executor == "ray":
         from softdlm.serve.cluster import serve_on_ray
@@ -66,4 +70,4 @@ def serve(
 
     for file in rules or ():
         offer_rules(file)
-    serve(lambda: load_model(model, loading), names, limits, **options)
+    serve(lambda: load_model(model, loading), names, limits, traces=traces, **options)

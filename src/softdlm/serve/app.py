@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -24,6 +25,7 @@ from softdlm.serve.engine_thread import Kind, Load, listen
 from softdlm.serve.events import EventStream, events
 from softdlm.serve.guards import Guard, refused
 from softdlm.serve.metrics import Metrics
+from softdlm.serve.page_routes import add_page
 from softdlm.serve.refusals import Refusal, refusal_of
 from softdlm.serve.settings import Limits
 from softdlm.serve.tickets import Ticket
@@ -150,7 +152,7 @@ async def _all_over(call: Call) -> None:
 
 def make_app(
     load: Load, names: Sequence[str], limits: Limits | None = None, *, keys: Sequence[str] = (), local: bool = False,
-    engine: Kind = "auto", prefix: str = "softdlm_",
+    engine: Kind = "auto", prefix: str = "softdlm_", traces: Path | None = None,
 ) -> FastAPI:  # fmt: skip
     """The application. The model is loaded on the engine's thread while /health says 503."""
     limits = limits or Limits()
@@ -170,6 +172,7 @@ def make_app(
     add_errors(app)
     add_answers(app)
     add_status(app)
+    add_page(app, traces)
     without_422(app)
     return app
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from softdlm.engine.answer import Answer, Generation
+from softdlm.report.player.marks import marked
 from softdlm.serve.refusals import Refusal
 from softdlm.serve.tickets import Ticket
 
@@ -80,7 +81,7 @@ def ending(call: Call, ticket: Ticket) -> dict[str, Any]:
     if call.extras.get("order"):
         ours["order"] = order_of(ticket.answer, len(made.ids))
     if call.extras.get("trace"):
-        ours["trace"] = made.trace.to_json()
+        ours["trace"] = marked(made.trace).to_json()
     return {"finish_reason": REASONS.get(made.finish_reason, "length"), "softdlm": ours}
 
 

@@ -13,10 +13,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from softdlm.serve.page_routes import PAGE_PATHS
 from softdlm.serve.refusals import Refusal
 from softdlm.serve.settings import Limits
 
-OPEN_PATHS = ("/health",)
+OPEN_PATHS = ("/health", *PAGE_PATHS)
 """Routes that need no key."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)

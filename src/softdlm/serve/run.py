@@ -133,9 +133,10 @@ def serve(
     keys: Sequence[str] = (),
     engine: Kind = "auto",
     prefix: str = "softdlm_",
+    traces: Path | None = None,
 ) -> None:
     """Serve until a signal ends it; an error in loading the model is raised."""
-    app = make_app(load, names, limits, keys=keys, local=is_local(host), engine=engine, prefix=prefix)
+    app = make_app(load, names, limits, keys=keys, local=is_local(host), engine=engine, prefix=prefix, traces=traces)
     if not is_local(host) and not keys:
         print(f"softdlm: {host} can be reached by others and there is no --api-key", file=sys.stderr)
     config = uvicorn.Config(

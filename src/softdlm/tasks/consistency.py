@@ -14,6 +14,7 @@ import symtable
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 CONSISTENT = "consistent"
 """The key of this verdict in a score."""
@@ -25,6 +26,7 @@ _SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", r"\,": "", r"\!": "", r"\
     "\N{EN DASH}": "-",
 }
 """Other spellings of the four operators, and what only lays out a formula."""
+_SPELLINGS = re.compile("|".join(map(re.escape, _SIGNS)))
 _DIGITS = r"\$?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*)(?:\.\d+)?"
 _NUMBER = rf"-?{_DIGITS}"
 _SIDE = rf"{_NUMBER}(?:[ \t]*[-+*/][ \t]*{_NUMBER}|[ \t]*x[ \t]*{_DIGITS})*"
@@ -36,25 +38,44 @@ _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.
 _OF_EVERY_MODULE = {"__name__", "__file__", "__doc__"}
 
 
-def equations(text: str) -> Iterator[tuple[str, bool]]:
+class Equation(NamedTuple):
+    """A plain equation as it stands in a text, from `start` to the letter before `end`."""
+
+    text: str
+    true: bool
+    start: int
+    end: int
+
+
+def equations(text: str) -> Iterator[Equation]:
     """Each plain equation of a text, such as 3*8=24 or 2 + 3 + 4 = 9, and whether it is true.
 
     Plain means numbers and + - * / on both sides, no letters and no brackets: what is part of a larger formula is left
     out. A decimal side may be a rounded one: 10/3=3.33 is true, 10/3=3.34 is not.
     """
-    for spelling, sign in _SIGNS.items():
-        text = text.replace(spelling, sign)
+    text, places = _plain(text)
     for found in _EQUATION.finditer(text):
         sides = [re.sub(r"[\s$,]", "", side.replace("x", "*")) for side in found[1].split("=")]
         before = text[max(found.start() - 30, 0) : found.start()]
         alone = not (_BEFORE.search(before) or _AFTER.match(text, found.end()))
         if alone and not all(map(_is_number, sides)):
-            yield found[1], _holds(sides)
+            yield Equation(found[1], _holds(sides), places[found.start()], places[found.end() - 1] + 1)
+
+
+def _plain(text: str) -> tuple[str, list[int]]:
+    """A text with one spelling of each sign, and for each of its letters the place that it had."""
+    parts, places, last = [], [], 0
+    for found in _SPELLINGS.finditer(text):
+        sign = _SIGNS[found[0]]
+        parts += [text[last : found.start()], sign]
+        places += [*range(last, found.start()), *[found.start()] * len(sign)]
+        last = found.end()
+    return "".join([*parts, text[last:]]), [*places, *range(last, len(text))]
 
 
 def true_equations(text: str) -> bool:
     """Whether every plain equation of the text is true; also where it has none."""
-    return all(true for _, true in equations(text))
+    return all(each.true for each in equations(text))
 
 
 def sound_program(code: str) -> bool:

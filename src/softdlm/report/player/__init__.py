@@ -1,0 +1,1 @@
+"""The page that plays traces: HTML, CSS and JavaScript modules, and how they become one file."""

@@ -1,0 +1,235 @@
+// One method: its name and counts, its text as it stands after a pass, its heat map, and one position looked at.
+
+import { make, shown } from "./dom.js";
+import { Heat } from "./heat.js";
+import { look, stateOf, wordOf } from "./look.js";
+import { best, textOf } from "./trace.js";
+
+const CLOSED = 1, NEW = 2, GIVEN = 4, SOFT = 8, FALSE = 16;
+let made = 0;
+
+export class Card {
+  constructor(stage, method) {
+    this.stage = stage;
+    this.label = method.label;
+    this.edited = method.edited ?? null; // the position that somebody changed
+    this.trace = method.trace;
+    this.name = `card${made++}`;
+    const { trace } = this;
+    this.closing = closingPasses(trace);
+    this.heat = new Heat(trace, (index) => stage.point(index), ({ index, pass }) => { stage.goto(pass); stage.pin(index, this); });
+    this.box = make("div", { className: "look" });
+    this.cells = [];
+    this.text = this.makeText();
+    this.element = make("article", { className: "card", "aria-labelledby": `${this.name}-name` },
+      this.makeHead(), this.makeStats(), this.text, this.heat.element, this.box);
+    const size = this.cells.length;
+    this.had = { token: new Int32Array(size).fill(-9), state: new Int32Array(size).fill(-1), shade: new Int32Array(size).fill(-9) };
+  }
+
+  makeHead() {
+    const away = make("button", { type: "button", title: "Remove", "aria-label": `Remove ${this.label}` }, "×");
+    away.addEventListener("click", () => this.stage.remove(this));
+    const { commit = "", feedback = "" } = this.trace.data.method;
+    return make("header", {}, make("h2", { id: `${this.name}-name` }, this.label), away, make("code", {}, `${feedback}  ${commit}`));
+  }
+
+  makeStats() {
+    const { trace } = this;
+    const tokens = trace.end - trace.begin;
+    const pair = (value, name) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+    return make("div", { className: "facts" }, make("dl", { className: "stats" },
+      pair(`${trace.count}`, trace.count === 1 ? "pass" : "passes"),
+      pair(`${tokens}`, tokens === 1 ? "token" : "tokens"),
+      pair((tokens / Math.max(trace.count, 1)).toFixed(2), "tokens a pass"),
+      trace.seconds === null ? null : pair(trace.seconds.toFixed(2), "s")),
+    ...verdicts(trace));
+  }
+
+  makeText() {
+    const { trace } = this;
+    const box = make("div", { className: "text", role: "listbox", tabIndex: 0, "aria-label": `Answer of ${this.label}`, id: `${this.name}-text` });
+    let line = make("div", { className: "line", role: "presentation" });
+    box.append(line);
+    for (let at = trace.begin; at < trace.end; at++) {
+      const text = trace.text(trace.final[at]);
+      if (text.includes("\n") && at > trace.begin) {
+        line = make("div", { className: "line", role: "presentation" });
+        box.append(line);
+      }
+      line.append(this.makeCell(shown(text)));
+    }
+    if (trace.end < trace.length) {
+      const tail = make("div", { className: "tail", role: "presentation" });
+      for (let at = trace.end; at < trace.length; at++) tail.append(this.makeCell(""));
+      box.append(tail);
+    }
+    if (/\n( {2}|\t)/.test(textOf(trace, trace.begin, trace.end))) box.classList.add("code");
+    this.listen(box);
+    return box;
+  }
+
+  makeCell(room) {
+    const index = this.cells.length;
+    const words = make("span");
+    const cell = make("span", { className: "token", role: "option", id: `${this.name}-${index}`, "aria-selected": "false" }, words);
+    cell.dataset.room = room;
+    cell.dataset.index = index;
+    this.cells.push({ cell, words });
+    return cell;
+  }
+
+  listen(box) {
+    const { stage } = this;
+    const indexOf = (event) => {
+      const cell = event.target.closest?.(".token");
+      return cell ? Number(cell.dataset.index) : null;
+    };
+    box.addEventListener("pointerover", (event) => stage.point(indexOf(event)));
+    box.addEventListener("pointerleave", () => stage.point(null));
+    box.addEventListener("click", (event) => { if (indexOf(event) !== null) stage.pin(indexOf(event), this); });
+    box.addEventListener("dblclick", (event) => { if (indexOf(event) !== null) stage.edit(this, indexOf(event)); });
+    box.addEventListener("focus", () => stage.pin(stage.pinned ?? 0, this));
+    box.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  key(event) {
+    const { stage } = this;
+    const at = Math.min(stage.pinned ?? 0, this.cells.length - 1);
+    const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: this.cells.length - 1, ArrowDown: this.beside(at, 1), ArrowUp: this.beside(at, -1) };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key in moves) stage.pin(Math.min(Math.max(moves[event.key], 0), this.cells.length - 1), this, true);
+    else if (event.key === ".") stage.step(1, this);
+    else if (event.key === ",") stage.step(-1, this);
+    else if (event.key === "Enter") stage.edit(this, at);
+    else if (event.key === " ") stage.toggle();
+    else return;
+    event.preventDefault();
+  }
+
+  /** The nearest position in the line above or below. */
+  beside(at, way) {
+    const from = this.cells[at].cell.getBoundingClientRect();
+    let found = at;
+    let line = null;
+    for (let next = at + way; next >= 0 && next < this.cells.length; next += way) {
+      const box = this.cells[next].cell.getBoundingClientRect();
+      if ((box.top - from.top) * way < from.height * 0.6) continue;
+      line ??= box.top;
+      if (Math.abs(box.top - line) > from.height * 0.6) break;
+      if (found === at || Math.abs(box.left - from.left) < Math.abs(this.cells[found].cell.getBoundingClientRect().left - from.left)) found = next;
+    }
+    return found;
+  }
+
+  /** The colour of a committed position, as a place in the palette. */
+  shade(at) {
+    const { stage, trace } = this;
+    const share = stage.colourBy === "pass" ? (trace.committed[at] - 1) / Math.max(stage.most - 1, 1) : trace.sure[at];
+    return Math.round(Math.min(Math.max(share, 0), 1) * (stage.palette.length - 1));
+  }
+
+  /** Bring the text to what it is after a pass; only cells that changed are touched. */
+  draw(pass) {
+    const { trace, had, cells, stage } = this;
+    const after = trace.seen[pass];
+    for (let index = 0; index < cells.length; index++) {
+      const at = trace.begin + index;
+      const since = trace.committed[at];
+      const closed = since !== 0 && since <= pass;
+      const token = closed ? trace.final[at] : best(trace, pass, at);
+      let state = since < 0 ? GIVEN : closed ? (since === pass ? CLOSED | NEW : CLOSED) : after && after.soft[at] ? SOFT : 0;
+      if (this.closing[index] > 0 && this.closing[index] <= pass) state |= FALSE;
+      const shade = closed && since > 0 ? this.shade(at) : -1;
+      const { cell, words } = cells[index];
+      if (token !== had.token[index]) words.textContent = this.word(token, at);
+      if (state !== had.state[index]) this.dress(cell, state, index);
+      if (shade !== had.shade[index]) cell.style.backgroundColor = shade < 0 ? "" : stage.palette[shade];
+      had.token[index] = token;
+      had.state[index] = state;
+      had.shade[index] = shade;
+    }
+    this.pass = pass;
+    this.heat.draw(Math.min(pass, trace.count), stage.place, stage.parts, stage.inks);
+    this.look();
+  }
+
+  word(token, at) {
+    if (token < 0) return "·";
+    if (this.trace.ends.has(token)) return "∎";
+    return at >= this.trace.end ? shown(this.trace.text(token)).trim().slice(0, 1) || "␣" : shown(this.trace.text(token));
+  }
+
+  dress(cell, state, index) {
+    const { classList } = cell;
+    classList.toggle("open", !(state & (CLOSED | GIVEN)));
+    classList.toggle("new", Boolean(state & NEW));
+    classList.toggle("given", Boolean(state & GIVEN));
+    classList.toggle("soft", Boolean(state & SOFT));
+    classList.toggle("false", Boolean(state & FALSE));
+    classList.toggle("edited", this.edited === index);
+    classList.toggle("parts", this.stage.parts === index);
+  }
+
+  /** Colours have changed: draw everything again. */
+  refresh() {
+    const { stage } = this;
+    this.had.shade.fill(-9);
+    this.had.state.fill(-1);
+    this.heat.paint((at) => stage.palette[this.shade(at)], stage.inks.ink);
+  }
+
+  look() {
+    const { stage, trace, pass } = this;
+    look(this.box, trace, Math.min(pass, trace.count), stage.place === null ? null : trace.begin + stage.place);
+  }
+
+  point(before, place) {
+    this.cells[before ?? -1]?.cell.classList.remove("here");
+    this.cells[place ?? -1]?.cell.classList.add("here");
+    this.heat.draw(Math.min(this.pass, this.trace.count), place, this.stage.parts, this.stage.inks);
+    this.look();
+  }
+
+  /** The position that the keyboard is at. */
+  activate(before, place) {
+    this.cells[before ?? -1]?.cell.setAttribute("aria-selected", "false");
+    const cell = this.cells[place ?? -1]?.cell;
+    cell?.setAttribute("aria-selected", "true");
+    if (cell) this.text.setAttribute("aria-activedescendant", cell.id);
+    return cell;
+  }
+
+  /** For screen readers. */
+  says(place) {
+    const { trace } = this;
+    const [pass, at] = [Math.min(this.pass, trace.count), trace.begin + place];
+    const token = trace.committed[at] !== 0 && trace.committed[at] <= pass ? trace.final[at] : best(trace, pass, at);
+    return `Position ${place + 1}: ${token < 0 ? "nothing predicted" : wordOf(trace, token)}, ${stateOf(trace, pass, at)}`;
+  }
+}
+
+/** For each index of the answer that lies in a false equation: the pass that closed the equation. */
+function closingPasses(trace) {
+  const found = new Int32Array(trace.length - trace.begin);
+  for (const { first, last, isTrue } of trace.marks) {
+    if (isTrue || last < trace.begin) continue;
+    let closed = 1;
+    for (let at = Math.max(first, trace.begin); at <= last; at++) closed = Math.max(closed, trace.committed[at]);
+    for (let at = Math.max(first, trace.begin); at <= last; at++) found[at - trace.begin] = closed;
+  }
+  return found;
+}
+
+function verdicts(trace) {
+  const told = trace.marks.filter((mark) => mark.last >= trace.begin);
+  const wrong = told.filter((mark) => !mark.isTrue).map((mark) => shown(textOf(trace, mark.first, mark.last + 1)).trim());
+  const lines = [];
+  if (trace.data.right !== null) {
+    const { right, target } = trace.data;
+    lines.push([right ? "good" : "bad", right ? "✓ right answer" : `✗ wrong answer${target ? `, expected ${target}` : ""}`]);
+  }
+  if (wrong.length) lines.push(["bad", `✗ false: ${wrong.join(", ")}`]);
+  else if (told.length) lines.push(["good", told.length === 1 ? "✓ its equation is true" : `✓ all ${told.length} equations are true`]);
+  return lines.map(([kind, text]) => make("p", { className: `verdict ${kind}` }, text));
+}
