@@ -31,7 +31,8 @@ export class Card {
     const away = make("button", { type: "button", title: "Remove", "aria-label": `Remove ${this.label}` }, "×");
     away.addEventListener("click", () => this.stage.remove(this));
     const { commit = "", feedback = "" } = this.trace.data.method;
-    return make("header", {}, make("h2", { id: `${this.name}-name` }, this.label), away, make("code", {}, `${feedback}  ${commit}`));
+    const rules = make("dl", { className: "rules" }, make("dt", {}, "feedback"), make("dd", {}, feedback), make("dt", {}, "commit"), make("dd", {}, commit.replace(", rank='confidence'", "")));
+    return make("header", {}, make("h3", { id: `${this.name}-name` }, this.label), away, rules);
   }
 
   makeStats() {
@@ -61,7 +62,7 @@ export class Card {
     }
     if (trace.end < trace.length) {
       const tail = make("div", { className: "tail", role: "presentation" });
-      for (let at = trace.end; at < trace.length; at++) tail.append(this.makeCell(""));
+      for (let at = trace.end; at < trace.length; at++) tail.append(this.makeCell("", "after the end"));
       box.append(tail);
     }
     if (/\n( {2}|\t)/.test(textOf(trace, trace.begin, trace.end))) box.classList.add("code");
@@ -69,10 +70,11 @@ export class Card {
     return box;
   }
 
-  makeCell(room) {
+  makeCell(room, name = null) {
     const index = this.cells.length;
     const words = make("span");
     const cell = make("span", { className: "token", role: "option", id: `${this.name}-${index}`, "aria-selected": "false" }, words);
+    if (name) cell.setAttribute("aria-label", name);
     cell.dataset.room = room;
     cell.dataset.index = index;
     this.cells.push({ cell, words });
@@ -155,9 +157,9 @@ export class Card {
   }
 
   word(token, at) {
+    if (at >= this.trace.end) return "";
     if (token < 0) return "·";
-    if (this.trace.ends.has(token)) return "∎";
-    return at >= this.trace.end ? shown(this.trace.text(token)).trim().slice(0, 1) || "␣" : shown(this.trace.text(token));
+    return this.trace.ends.has(token) ? "∎" : shown(this.trace.text(token));
   }
 
   dress(cell, state, index) {
@@ -230,6 +232,6 @@ function verdicts(trace) {
     lines.push([right ? "good" : "bad", right ? "✓ right answer" : `✗ wrong answer${target ? `, expected ${target}` : ""}`]);
   }
   if (wrong.length) lines.push(["bad", `✗ false: ${wrong.join(", ")}`]);
-  else if (told.length) lines.push(["good", told.length === 1 ? "✓ its equation is true" : `✓ all ${told.length} equations are true`]);
+  else if (told.length) lines.push(["good", told.length === 1 ? "✓ 1 true equation" : `✓ ${told.length} true equations`]);
   return lines.map(([kind, text]) => make("p", { className: `verdict ${kind}` }, text));
 }

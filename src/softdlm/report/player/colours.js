@@ -1,8 +1,8 @@
-// One scale for order and confidence. Lightness runs one way, so it reads without hue too; yellow to blue stays apart
-// for every kind of colour blindness. The ink on it keeps a contrast of at least 4.5 in both themes.
+// One scale for order and confidence. Lightness runs one way, so it reads without hue too, with every kind of colour
+// blindness. The ink on it keeps a contrast of at least 4.5 in both themes.
 
 const LIGHT = [[0.965, 0.055, 100], [0.90, 0.085, 125], [0.83, 0.085, 185], [0.75, 0.10, 235], [0.67, 0.12, 262]];
-const DARK = [[0.50, 0.105, 265], [0.46, 0.085, 240], [0.42, 0.07, 200], [0.37, 0.055, 150], [0.32, 0.045, 110]];
+const DARK = [[0.31, 0.035, 190], [0.36, 0.06, 195], [0.42, 0.085, 225], [0.47, 0.115, 255], [0.51, 0.15, 290]];
 
 export const isDark = () => {
   const chosen = document.documentElement.dataset.theme;
@@ -11,7 +11,7 @@ export const isDark = () => {
 
 /** The colour of a share from 0 (first, unsure) to 1 (last, sure). */
 export function colour(share) {
-  const stops = isDark() ? [...DARK].reverse() : LIGHT;
+  const stops = isDark() ? DARK : LIGHT;
   const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
   const index = Math.min(Math.floor(place), stops.length - 2);
   const part = place - index;

@@ -3,12 +3,12 @@
 import { readTrace } from "./trace.js";
 
 const LARGEST = 64 * 2 ** 20;
-const HOLE = '<script type="application/json" id="traces">null</script>';
+const HOLE = `<script type="application/json" id="traces">null</${"script"}>`; // whole, it would end the saved page's own script
 
 /** What a rule is called in a heading. */
 export function labelOf(feedback) {
   const names = { vanilla: "Vanilla", slerp: "SLERP", euclidean: "Euclidean" };
-  return names[(feedback ?? "").split("(")[0]] ?? (feedback || "Answer");
+  return names[(feedback ?? "").split("(")[0]] ?? ((feedback ?? "").replace(/, \w+=[^(),]*/g, "").replace(/\(\w+=[^(),]*\)/g, "") || "Answer");
 }
 
 /** One saved set of methods, from what a file holds: a trace, or what this page saved. */

@@ -51,7 +51,7 @@ export class Heat {
       const until = trace.committed[at] > 0 ? trace.committed[at] - 1 : trace.committed[at] < 0 ? 0 : trace.count;
       pen.fillStyle = ink;
       for (let pass = 1; pass <= until; pass++) {
-        pen.globalAlpha = 0.03 + 0.22 * bestShare(trace, pass, at);
+        pen.globalAlpha = 0.02 + 0.15 * bestShare(trace, pass, at);
         cell(index, pass);
       }
       pen.globalAlpha = 1;

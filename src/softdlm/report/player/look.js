@@ -16,10 +16,10 @@ export function look(box, trace, pass, at) {
   const done = since > 0 && since <= pass;
   const found = predicted(trace, done ? since : pass, at);
   box.replaceChildren(
-    make("h3", {}, `Position ${at - trace.begin + 1}`, done || since < 0 ? `: “${wordOf(trace, trace.final[at])}”` : ""),
+    make("h4", {}, `Position ${at - trace.begin + 1}`, done || since < 0 ? `: “${wordOf(trace, trace.final[at])}”` : ""),
     make("p", { className: "state" }, stateOf(trace, pass, at)),
     ...(found ? [barsOf(trace, found.candidates, done ? trace.final[at] : -1), entropyOf(found, done, since)] : []),
-    ...(done || since < 0 ? [] : fedOf(trace, pass, at)),
+    ...(since < 0 ? [] : done ? fedOf(trace, since - 1, at, "Pass", "saw") : fedOf(trace, pass, at, "Fed to pass", "")),
   );
 }
 
@@ -48,19 +48,22 @@ function barsOf(trace, candidates, taken) {
 
 const entropyOf = (found, done, since) => make("p", { className: "quiet" }, `Entropy ${found.entropy.toFixed(2)} nats${done ? ` in pass ${since}` : ""}`);
 
-function fedOf(trace, pass, at) {
-  const fed = pass === 0 ? { kind: "first" } : fedBack(trace, pass, at);
+/** What a position is fed after a pass, in words and as a bar. */
+function fedOf(trace, pass, at, before, after) {
+  const fed = fedBack(trace, pass, at);
   if (fed === null) return [];
-  const next = make("b", {}, `Fed to pass ${pass + 1}: `);
-  if (fed.kind === "first") return [make("p", { className: "fed" }, next, "[MASK], as before every first pass")];
+  const next = make("b", {}, `${before} ${pass + 1}${after ? ` ${after}` : ""}: `);
   if (fed.kind === "mask") return [make("p", { className: "fed" }, next, "[MASK]"), mixOf(1, [])];
   if (fed.kind === "other") return [make("p", { className: "fed" }, next, "a soft token of more than these candidates")];
-  const words = fed.parts.map((each) => `${percent(each.weight)} ${wordOf(trace, each.token).trim() || "␣"}`).join(" + ");
-  const ways = { arc: `, λ = ${fed.lam} of the way along the arc`, line: `, λ = ${fed.lam} of the way on the line`, shares: "" };
-  return [
-    make("p", { className: "fed" }, next, `soft: ${percent(fed.mask)} [MASK] + ${words}${ways[fed.kind]}`),
-    mixOf(fed.mask, fed.parts.map((each) => each.weight)),
-  ];
+  const told = fed.parts.filter(({ weight }, index) => index === 0 || weight >= 0.0001);
+  const words = told.map(({ token, weight }) => `${percent(weight)} ${wordOf(trace, token).trim() || "␣"}`).join(" + ");
+  const ways = {
+    arc: `soft, ${fed.way} of the way along the arc from [MASK] to ${words}`,
+    line: `soft, ${fed.way} of the way from [MASK] to ${words}`,
+    shares: `soft, ${percent(1 - fed.way)} [MASK] + ${words}`,
+  };
+  const scale = fed.kind === "shares" ? 1 : fed.way;
+  return [make("p", { className: "fed" }, next, ways[fed.kind]), mixOf(1 - fed.way, fed.parts.map(({ weight }) => weight * scale))];
 }
 
 function mixOf(mask, weights) {

@@ -43,52 +43,58 @@ function busy(controller) {
   if (!controller) $("status").textContent = "";
 }
 
-/** One streamed request: its drafts are shown, its trace is returned. */
-async function decode(path, body, label, signal) {
+/** A place for an answer that is not there yet. */
+function place(label) {
   const box = make("div", { className: "text draft" });
-  const card = make("article", { className: "card", "aria-label": `${label}, decoding` }, make("header", {}, make("h2", {}, label)), box);
-  $("stage").hidden = false;
-  $("cards").append(card);
-  try {
-    for await (const event of events(path, body, signal)) {
-      const choice = event.choices?.[0] ?? event;
-      if (choice.softdlm?.trace) return choice.softdlm.trace;
-      box.textContent = choice.delta?.content ?? event.text ?? "";
-      $("status").textContent = `${label}: ${Math.round((event.diffusion_meta?.diffusion_progress ?? 0) * 100)} % committed`;
-    }
-  } finally {
-    card.remove();
+  const head = make("header", {}, make("h3", {}, label));
+  return { box, label, element: make("article", { className: "card pending", "aria-label": `${label}, not decoded yet` }, head, box) };
+}
+
+/** One streamed request: its drafts are shown in their place, its trace is returned. */
+async function decode(path, body, { box, label }, signal) {
+  $("status").textContent = `${label}: waiting`;
+  for await (const event of events(path, body, signal)) {
+    const choice = event.choices?.[0] ?? event;
+    if (choice.softdlm?.trace) return choice.softdlm.trace;
+    box.textContent = choice.delta?.content ?? event.text ?? "";
+    $("status").textContent = `${label}: ${Math.round((event.diffusion_meta?.diffusion_progress ?? 0) * 100)} % committed`;
   }
   throw new Error(`${label}: the server ended the stream without an answer`);
+}
+
+/** Work that fills the pending places of the stage, until it is done or stopped. */
+async function fill(places, work) {
+  const controller = new AbortController();
+  busy(controller);
+  complain("");
+  stage.pending = places;
+  stage.settle();
+  await attempt(() => work(controller.signal));
+  stage.pending = [];
+  stage.settle();
+  if (stage.cards.length) stage.goto(stage.pass);
+  busy(null);
 }
 
 /** Methods one after another, so that their seconds can be compared. */
 async function run() {
   if (running || !form.prompt.trim()) return;
   const [words, methods] = [form.prompt, form.methods];
-  const controller = new AbortController();
+  const places = methods.map(({ label }) => place(label));
   const done = [];
-  busy(controller);
-  complain("");
-  stage.show([]);
-  question = $("question").textContent = words;
-  $("parting").replaceChildren();
-  try {
-    for (const method of methods) {
-      $("status").textContent = `${method.label}: waiting`;
+  stage.show([], { question: words });
+  question = words;
+  await fill(places, async (signal) => {
+    for (const [index, method] of methods.entries()) {
       const messages = [{ role: "user", content: words }];
       const body = { messages, stream: true, softdlm: { ...method.words, trace: true, diffusing: true } };
-      const trace = await decode("v1/chat/completions", body, method.label, controller.signal);
+      const trace = await decode("v1/chat/completions", body, places[index], signal);
       done.push({ label: method.label, trace: readTrace(trace) });
+      stage.pending = places.slice(index + 1);
       stage.show(done, { question: words });
     }
     tell(`${done.length} methods decoded, ${stage.most} passes at most.`);
-  } catch (error) {
-    if (error.name !== "AbortError") complain(error.message);
-    if (!done.length) stage.show([]);
-  } finally {
-    busy(null);
-  }
+  });
 }
 
 async function edit(card, index) {
@@ -98,18 +104,16 @@ async function edit(card, index) {
   const pass = Math.min(card.pass, trace.count);
   const word = asked.token === null ? "reopened" : `“${shown(typeof asked.token === "string" ? asked.token : trace.text(trace.ids.indexOf(asked.token))).trim()}”`;
   const label = `${card.label}, position ${index + 1} ${word} after pass ${pass}`;
-  const controller = new AbortController();
-  busy(controller);
-  complain("");
-  await attempt(async () => {
-    const data = await decode("v1/denoise", branch(card, index, asked.token), label, controller.signal);
+  const here = place(label);
+  await fill([here], async (signal) => {
+    const data = await decode("v1/denoise", branch(card, index, asked.token), here, signal);
+    stage.pending = [];
     stage.add({ label, edited: index, trace: readTrace(data, trace.begin) });
     const added = stage.cards.at(-1);
-    added.text.focus();
     added.element.scrollIntoView({ block: "nearest" });
+    added.text.focus({ preventScroll: true });
     tell(`${label}: decoded in ${added.trace.count} passes.`);
   });
-  busy(null);
 }
 
 /** The page as the server gives it. */

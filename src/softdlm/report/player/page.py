@@ -92,9 +92,10 @@ def _digest(text: str) -> str:
 
 
 def label_of(trace: Trace) -> str:
-    """What a trace's method is called."""
+    """What a trace's method is called: the name of its feedback rule, without numbers (as in files.js)."""
     rule = str(trace.method.get("feedback", ""))
-    return NAMES.get(rule.partition("(")[0], rule or "Answer")
+    short = re.sub(r"\(\w+=[^(),]*\)", "", re.sub(r", \w+=[^(),]*", "", rule))
+    return NAMES.get(rule.partition("(")[0], short or "Answer")
 
 
 def read_methods(files: Sequence[Path]) -> list[Method]:

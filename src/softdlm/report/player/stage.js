@@ -11,6 +11,7 @@ export class Stage {
   constructor(onEdit) {
     this.onEdit = onEdit; // null: tokens cannot be changed here
     this.cards = [];
+    this.pending = []; // places of answers that are not there yet
     this.pass = this.most = 0;
     this.pinned = this.place = this.parts = null;
     this.colourBy = "pass";
@@ -65,8 +66,10 @@ export class Stage {
     const traces = this.cards.map((card) => card.trace);
     this.most = Math.max(0, ...traces.map((trace) => trace.count));
     this.parts = traces.length > 1 ? firstDifference(traces) : null;
-    for (const each of ["stage", "save", "savedata"].map($)) if (each) each.hidden = !traces.length;
-    $("cards").replaceChildren(...this.cards.map((card) => card.element));
+    for (const each of ["save", "savedata"].map($)) if (each) each.hidden = !traces.length;
+    $("stage").hidden = !traces.length && !this.pending.length;
+    $("stage").classList.toggle("empty", !traces.length);
+    $("cards").replaceChildren(...this.cards.map((card) => card.element), ...this.pending.map((each) => each.element));
     $("pass").max = this.most;
     this.tellParting();
     if (traces.length && this.pinned === null) this.place = this.pinned = this.parts ?? 0;

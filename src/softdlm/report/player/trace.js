@@ -109,9 +109,9 @@ export function fedBack(trace, pass, at) {
   if (!found || !k || kind === "other") return { kind: "other" };
   const used = found.candidates.slice(0, k);
   const sum = kind === "shares" ? 1 : used.reduce((total, each) => total + each.share, 0) || 1;
-  const scale = (kind === "shares" ? 1 : lam) / sum;
-  const parts = used.map((each) => ({ token: each.token, weight: each.share * scale }));
-  return { kind, lam, from, parts, mask: 1 - parts.reduce((total, each) => total + each.weight, 0) };
+  const parts = used.map((each) => ({ token: each.token, weight: each.share / sum }));
+  const way = kind === "shares" ? parts.reduce((total, each) => total + each.weight, 0) : lam;
+  return { kind, parts, way };
 }
 
 /** The text of positions, from one to the one before another. */
@@ -119,11 +119,6 @@ export function textOf(trace, first, after) {
   let text = "";
   for (let at = first; at < after; at++) text += trace.text(trace.final[at]);
   return text;
-}
-
-/** The user's words of a prompt whose chat template wraps them; as they are where none is found. */
-export function question(trace) {
-  return textOf(trace, 0, trace.begin);
 }
 
 /** The token that stands at a position in the end: EOS and what an early finish left open are one. */
