@@ -107,7 +107,8 @@ def answered(model: softdlm.Denoiser, task: Task, name: str) -> list[Tried]:
 
 def sentence(page: Page, tried: Sequence[Tried]) -> str:
     counts = ", ".join(f"{name} is right on {sum(each.right(name) for each in tried)}" for name in tried[0].traces)
-    return f"Picked: the first of {len(tried)} test items of {page.task} where {page.condition}. Of all {len(tried)}, {counts}."
+    picked = f"Picked: the first of {len(tried)} test items of {page.task} where {page.condition}."
+    return f"{picked} Of all {len(tried)}, {counts}."
 
 
 def write(folder: Path) -> None:

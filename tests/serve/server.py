@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,9 +47,11 @@ def direct(prompt: Any, chat: bool = True, *, number: int = 0, **words: Any) -> 
 
 
 @contextmanager
-def running(limits: Limits = SMALL, names: Sequence[str] = NAMES, keys: Sequence[str] = ()) -> Iterator[str]:
+def running(
+    limits: Limits = SMALL, names: Sequence[str] = NAMES, keys: Sequence[str] = (), traces: Path | None = None
+) -> Iterator[str]:
     """The address of a server that is ready; it is shut down afterwards, with its threads."""
-    app = make_app(model, names, limits, keys=keys, local=True)
+    app = make_app(model, names, limits, keys=keys, local=True, traces=traces)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5))
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server-of-the-test")

@@ -19,6 +19,7 @@ export class Card {
     this.closing = closingPasses(trace);
     this.heat = new Heat(trace, (index) => stage.point(index), ({ index, pass }) => { stage.goto(pass); stage.pin(index, this); });
     this.box = make("div", { className: "look" });
+    this.box.style.setProperty("--rows", Math.max(trace.k, 1)); // as high as it gets: nothing moves while pointing
     this.cells = [];
     this.text = this.makeText();
     this.element = make("article", { className: "card", "aria-labelledby": `${this.name}-name` },
@@ -58,7 +59,7 @@ export class Card {
         line = make("div", { className: "line", role: "presentation" });
         box.append(line);
       }
-      line.append(this.makeCell(shown(text)));
+      line.append(this.makeCell(shown(text) || "·"));
     }
     if (trace.end < trace.length) {
       const tail = make("div", { className: "tail", role: "presentation" });
@@ -144,7 +145,7 @@ export class Card {
       if (this.closing[index] > 0 && this.closing[index] <= pass) state |= FALSE;
       const shade = closed && since > 0 ? this.shade(at) : -1;
       const { cell, words } = cells[index];
-      if (token !== had.token[index]) words.textContent = this.word(token, at);
+      if (token !== had.token[index]) this.write(cell, words, this.word(token, at));
       if (state !== had.state[index]) this.dress(cell, state, index);
       if (shade !== had.shade[index]) cell.style.backgroundColor = shade < 0 ? "" : stage.palette[shade];
       had.token[index] = token;
@@ -160,6 +161,14 @@ export class Card {
     if (at >= this.trace.end) return "";
     if (token < 0) return "·";
     return this.trace.ends.has(token) ? "∎" : shown(this.trace.text(token));
+  }
+
+  /** Blanks have a name for screen readers. */
+  write(cell, words, text) {
+    words.textContent = text;
+    if (cell.dataset.room === "") return;
+    if (text.trim()) cell.removeAttribute("aria-label");
+    else cell.setAttribute("aria-label", "space");
   }
 
   dress(cell, state, index) {

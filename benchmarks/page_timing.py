@@ -1,0 +1,140 @@
+"""How fast the page plays, and how long a stranger needs: `python -m benchmarks.page_timing` writes a dated result.
+
+Plays three traces of 512 tokens and 128 passes with five candidates, at 30 passes a second, in Chromium without a
+GPU, and times every frame. Then it does what docs/page.md calls the stranger's test, from a server's start, with a
+mouse and a keyboard, and counts seconds and clicks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from selenium.webdriver.common.action_chains import ActionChains
+
+from softdlm.records.files import write_json
+from softdlm.report.player.page import Method, data_of, saved_page
+from softdlm.trace import Pass, Trace
+from tests.page.browser import Browser, chromium
+
+TOKENS, PASSES, CANDIDATES, PROMPT = 512, 128, 5, 20
+PLAY = """
+document.getElementById('speed').value = '30';
+const slider = document.getElementById('pass');
+slider.value = 0; slider.dispatchEvent(new Event('input'));
+const times = [];
+document.getElementById('play').click();
+return await new Promise((done) => {
+  const tick = (now) => {
+    times.push(now);
+    if (document.getElementById('play').getAttribute('aria-label') === 'Play') done(times);
+    else requestAnimationFrame(tick);
+  };
+  requestAnimationFrame(tick);
+});
+"""
+PROBLEM = Path(__file__).parents[1] / "docs" / "gallery" / "vanilla-fails.html"
+
+
+def long_trace(seed: int) -> Trace:
+    """As a model with a vocabulary of 126,000 could leave it: every candidate list changes in every pass."""
+    random, left = Random(seed), list(range(PROMPT, PROMPT + TOKENS))
+    words = {token: " " + "".join(random.choices("abcdefghij", k=random.randint(1, 8))) for token in range(4000)}
+
+    def predicted() -> list[tuple[int, float]]:
+        shares = sorted((round(random.random() / 2, 4) for _ in range(CANDIDATES)), reverse=True)
+        return list(zip(random.sample(range(4000), CANDIDATES), shares, strict=True))
+
+    passes = []
+    for number in range(PASSES):
+        gone = sorted(random.sample(left, TOKENS // PASSES))
+        soft = list(left) if number else []
+        left = [at for at in left if at not in gone]
+        lists, chosen = [predicted() for _ in left], [predicted() for _ in gone]
+        tokens, doubt = [each[0][0] for each in chosen], [round(random.random() * 9, 3) for _ in range(TOKENS)]
+        passes.append(Pass(gone, tokens, [each[0][1] for each in chosen], list(left), lists,
+                           doubt[: len(left)], chosen, doubt[: len(gone)], soft))  # fmt: skip
+    made = Trace(
+        list(range(PROMPT)), PROMPT + TOKENS, 126_336, 4001, passes, "synthetic", prompt="A long answer", eos_ids=[4001],
+        method={"feedback": "slerp(k=3, lam=0.3)", "commit": "topn(4)"}, seconds=[0.05] * PASSES,
+        mixture={"kind": "arc", "k": 3, "lam": 0.3},
+    )  # fmt: skip
+    return replace(made, pieces={**words, **dict.fromkeys(made.tokens() - words.keys(), "")})
+
+
+def play(browser: Browser, folder: Path) -> dict[str, Any]:
+    traces = [long_trace(seed) for seed in range(3)]
+    file = folder / "long.html"
+    file.write_text(saved_page(data_of([Method(f"Method {n}", each) for n, each in enumerate(traces, 1)])))
+    browser.size(1600)
+    browser.open(file.as_uri())
+    browser.until(lambda: len(browser.all(".card")) == 3, "the page")
+    times = browser.run(PLAY)
+    gaps = sorted(after - before for before, after in itertools.pairwise(times))
+    trace_bytes = len(json.dumps(traces[0].to_json(), separators=(",", ":")))
+    return {
+        "tokens": TOKENS, "passes": PASSES, "candidates": CANDIDATES, "methods": 3, "trace_bytes": trace_bytes,
+        "seconds": (times[-1] - times[0]) / 1e3, "frames": len(gaps),
+        "frames_a_second": len(gaps) / (times[-1] - times[0]) * 1e3,
+        "frame_ms": {"median": gaps[len(gaps) // 2], "p95": gaps[int(len(gaps) * 0.95)], "worst": gaps[-1]},
+        "frames_over_33_ms": sum(gap > 1000 / 30 + 0.5 for gap in gaps),
+    }  # fmt: skip
+
+
+def stranger(browser: Browser) -> dict[str, Any]:
+    """From `softdlm serve` to the pass in which vanilla goes wrong, and what it saw there."""
+    held = PROBLEM.read_text().split('id="traces">')[1].split("</script>")[0]
+    trace = Trace.from_json(json.loads(held)["methods"][0]["trace"])
+    moments, clicks = {"start": time.monotonic()}, 0
+    server = subprocess.Popen(
+        [sys.executable, "-m", "softdlm", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stderr is not None
+        line = next(line for line in server.stderr if "ready at" in line)
+        moments["server ready"] = time.monotonic()
+        browser.open(line.split()[-1])
+        browser.until(lambda: browser.all(".method"), "the form")
+        browser.one("#prompt").send_keys(trace.prompt)
+        moments["typed the problem"] = time.monotonic()
+        browser.one("#run").click()
+        clicks += 1
+        browser.until(
+            lambda: browser.one("#run").is_enabled() and len(browser.all(".card:not(.pending)")) == 3, "answers"
+        )
+        moments["three answers"] = time.monotonic()
+        wrong = browser.all(".verdict.bad")[0].text
+        mark = next(each for each in trace.marks if not each.true)
+        token = browser.all(".card")[0].find_elements("css selector", ".token")[mark.last - len(trace.prompt_ids)]
+        ActionChains(browser.driver).click(token).perform()
+        clicks += 1
+        seen = browser.all(".look")[0].text.splitlines()
+        moments["the token that is wrong"] = time.monotonic()
+    finally:
+        server.terminate()
+        server.wait(60)
+    start = moments.pop("start")
+    return {"problem": trace.prompt, "clicks": clicks, "seconds": {n: round(t - start, 2) for n, t in moments.items()},
+            "told": [wrong, *seen]}  # fmt: skip
+
+
+def main() -> None:
+    with TemporaryDirectory() as folder, chromium(Path(folder)) as browser:
+        found = {"machine": platform.platform(), "browser": browser.driver.capabilities["browserVersion"]}
+        found |= {"play": play(browser, Path(folder)), "stranger": stranger(browser)}
+    print(json.dumps(found, indent=1, ensure_ascii=False))
+    write_json(Path(__file__).parent / "results" / f"{date.today()}-page.json", found)
+
+
+if __name__ == "__main__":
+    main()
