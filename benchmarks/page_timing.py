@@ -65,7 +65,7 @@ def long_trace(seed: int) -> Trace:
         passes.append(Pass(gone, tokens, [each[0][1] for each in chosen], list(left), lists,
                            doubt[: len(left)], chosen, doubt[: len(gone)], soft))  # fmt: skip
     made = Trace(
-        list(range(PROMPT)), PROMPT + TOKENS, 126_336, 4001, passes, "synthetic", prompt="A long answer", eos_ids=[4001],
+        list(range(PROMPT)), PROMPT + TOKENS, 126_336, 4001, passes, "synthetic", prompt="A long one", eos_ids=[4001],
         method={"feedback": "slerp(k=3, lam=0.3)", "commit": "topn(4)"}, seconds=[0.05] * PASSES,
         mixture={"kind": "arc", "k": 3, "lam": 0.3},
     )  # fmt: skip

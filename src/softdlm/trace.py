@@ -207,8 +207,9 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
+        data = read_input(Path(path), LARGEST)
         try:
-            value = parse_json(read_input(Path(path), LARGEST))
+            value = parse_json(data)
         except ValueError as error:
             raise UsageError(f"{path} is not a trace saved by softdlm: it is not JSON") from error
         return Trace.from_json(value, str(path))

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import softdlm
+from softdlm.serve.page_routes import PAGE_PATHS
 
 SOURCE = str(Path(softdlm.__file__).parents[1])
 KEY = "key-of-the-test"
@@ -128,7 +129,7 @@ def test_every_route_but_health_needs_the_key(server: Served) -> None:
     assert {"/v1/chat/completions", "/v1/completions", "/v1/denoise", "/v1/models", "/metrics", "/version"} <= set(
         routes
     )
-    for path in [*routes, "/openapi.json", "/", "/nowhere"]:
+    for path in [*routes, "/openapi.json", "/page/settings.json", "/traces/x.json", "/page/nothing.js", "/nowhere"]:
         for key in ("", "Bearer wrong", f"Basic {KEY}", f"Bearer {KEY}x", KEY):
             status, body, _ = server.ask(path.replace("{model}", "builtin"), Authorization=key)
             if path == "/health":
@@ -136,6 +137,10 @@ def test_every_route_but_health_needs_the_key(server: Served) -> None:
             else:
                 assert (status, body["error"]["code"]) == (401, "invalid_api_key")
                 assert KEY not in json.dumps(body)
+    for path in PAGE_PATHS:  # the program of the page, which then asks for the key
+        status, text, headers = server.ask(path, Authorization="")
+        assert (status, KEY in text) == (200, False)
+        assert "require-trusted-types-for" in headers["content-security-policy"]
 
 
 def test_a_client_that_goes_frees_its_row(server: Served) -> None:

@@ -28,9 +28,10 @@ def test_an_equation_is_true_where_arithmetic_says_so(a: int, sign: str, b: int,
     if value.denominator > 1:
         return
     text = f"So there are {a}{gap}{sign}{gap}{b}{gap}={gap}{value + off} left.\n#### {value}"
-    ((found, true),) = equations(text)
-    assert found.replace(" ", "") == f"{a}{sign}{b}={value + off}"
-    assert true == true_equations(text) == (off == 0)
+    (found,) = equations(text)
+    assert found.text.replace(" ", "") == f"{a}{sign}{b}={value + off}"
+    assert found.true == true_equations(text) == (off == 0)
+    assert text[found.start : found.end] == found.text
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,15 @@ def test_an_equation_is_true_where_arithmetic_says_so(a: int, sign: str, b: int,
     ],
 )
 def test_what_is_an_equation(text: str, verdicts: list[bool]) -> None:
-    assert [true for _, true in equations(text)] == verdicts
+    assert [each.true for each in equations(text)] == verdicts
+
+
+def test_an_equation_is_found_where_it_stands() -> None:
+    """Also behind and within spellings of signs that are longer than the sign."""
+    text = r"So \$4 \times 3 = 12 and 5 \div 2\,+ 1 = 3.5, then 2+2=5."
+    assert [text[each.start : each.end] for each in equations(text)] == [
+        r"\$4 \times 3 = 12", r"5 \div 2\,+ 1 = 3.5", "2+2=5",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

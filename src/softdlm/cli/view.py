@@ -25,10 +25,12 @@ def view(
 
     if len(traces) > MOST:
         raise UsageError(f"{len(traces)} traces have no room on one page: give at most {MOST}")
-    file = traces[0].with_suffix(".html") if out is None else out
-    if file.absolute() in [each.absolute() for each in traces]:
-        raise UsageError(f"--out {file} is one of the traces: choose another name")
+    if out is not None and out.absolute() in [each.absolute() for each in traces]:
+        raise UsageError(f"--out {out} is one of the traces: choose another name")
     methods = read_methods(traces)
+    file = traces[0].with_suffix(".html") if out is None else out
+    if out is None and file in traces:
+        raise UsageError(f"{file} is a trace, where the page would be written: name another place with --out")
     ready_file(file)
     write_text(file, saved_page(data_of(methods, title=methods[0].trace.prompt[:60])))
     print(f"Page: {file}")
