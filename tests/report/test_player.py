@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from softdlm.cli.view import view
+from softdlm.errors import SoftDLMError
 from softdlm.report.player import page
 from softdlm.report.player.marks import marked
 from softdlm.trace import Mark, Pass, Trace
@@ -102,35 +104,40 @@ def test_view_writes_a_page_beside_the_first_trace(tmp_path: Path) -> None:
     methods = json.loads(data)["methods"]
     assert [each["label"] for each in methods] == ["Vanilla (one)", "Vanilla (two)"]
     assert methods[0]["trace"]["marks"] == [[2, 3, False]]
-    assert run("view", str(tmp_path / "one.json"), "-o", str(tmp_path / "x.html")).returncode == 0
+    view([tmp_path / "one.json"], tmp_path / "x.html")
     assert (tmp_path / "x.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("files", "out", "message"),
     [
-        (["no.json"], 2, "no.json cannot be read: No such file or directory"),
-        (["old.json"], 2, "old.json is a trace of version 1; this softdlm reads version 2"),
-        (["text.json"], 2, "text.json is not a trace saved by softdlm: it is not JSON"),
-        (["."], 2, ". is not a regular file: give one"),
-        (["good.json"] * 7, 2, "7 traces have no room on one page: give at most 6"),
-        (["good.json", "-o", "good.json"], 2, "--out good.json is one of the traces"),
-        (["good.json", "-o", "folder"], 1, "cannot write folder: it exists and is not a regular file"),
+        (["no.json"], None, "no.json cannot be read: No such file or directory"),
+        (["old.json"], None, "old.json is a trace of version 1; this softdlm reads version 2"),
+        (["text.json"], None, "text.json is not a trace saved by softdlm: it is not JSON"),
+        (["empty.json"], None, "empty.json holds no passes"),
+        (["."], None, ". is not a regular file: give one"),
+        (["good.json"] * 7, None, "7 traces have no room on one page: give at most 6"),
+        (["good.json"], "good.json", "--out good.json is one of the traces"),
+        (["page.html"], None, "page.html is a trace, where the page would be written"),
+        (["good.json"], "folder", "cannot write folder: it exists and is not a regular file"),
     ],
 )
 def test_view_refuses_what_it_cannot_show_in_one_line(
-    words: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: list[str], out: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "old.json").write_text('{"softdlm_trace": 1}')
     (tmp_path / "text.json").write_text("no")
     trace_of(["user", "x", "y"]).save(tmp_path / "good.json")
-    done = run("view", *words)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith(f"softdlm: {message}")
-    assert done.stderr.count("\n") == 1
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "good.json", "old.json", "text.json"]
+    trace_of(["user", "x", "y"]).save(tmp_path / "page.html")
+    replace(trace_of(["user", "x", "y"]), passes=[]).save(tmp_path / "empty.json")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    with pytest.raises(SoftDLMError) as caught:
+        view([Path(each) for each in files], out and Path(out))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()} == before
 
 
 def test_view_needs_no_server(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def read_methods(files: Sequence[Path]) -> list[Method]:
     """Traces from files, with their equations checked. Methods of one name are told apart by their files."""
     traces = [marked(Trace.load(file)) for file in files]
     for file, trace in zip(files, traces, strict=True):
-        if not trace.pieces and not trace.passes:
+        if not trace.passes:
             raise UsageError(f"{file} holds no passes: there is nothing to show")
     labels = [label_of(trace) for trace in traces]
     return [
