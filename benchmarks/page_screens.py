@@ -1,7 +1,7 @@
 """Screenshots of the page for the documentation: `python -m benchmarks.page_screens` writes docs/figures/page-*.png.
 
 They show the gallery's page on which vanilla fails, in the pass before it does, and the form of a served page. Colours
-are reduced to 128 by Pillow, so that each file stays below 200 kB.
+are reduced to 256 by Pillow, so that each file stays below 200 kB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIDDLE = (
 
 
 def keep(name: str, data: bytes) -> None:
-    image = Image.open(io.BytesIO(data)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    image = Image.open(io.BytesIO(data)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     file = FIGURES / f"page-{name}.png"
     image.save(file, optimize=True)
     assert file.stat().st_size < MOST, f"{file} has {file.stat().st_size} bytes"

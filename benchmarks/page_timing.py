@@ -23,7 +23,7 @@ from typing import Any
 from selenium.webdriver.common.action_chains import ActionChains
 
 from softdlm.records.files import write_json
-from softdlm.report.player.page import Method, data_of, saved_page
+from softdlm.report.player.page import Method, data_of, held_in, saved_page
 from softdlm.trace import Pass, Trace
 from tests.page.browser import Browser, chromium
 
@@ -93,8 +93,7 @@ def play(browser: Browser, folder: Path) -> dict[str, Any]:
 
 def stranger(browser: Browser) -> dict[str, Any]:
     """From `softdlm serve` to the pass in which vanilla goes wrong, and what it saw there."""
-    held = PROBLEM.read_text().split('id="traces">')[1].split("</script>")[0]
-    trace = Trace.from_json(json.loads(held)["methods"][0]["trace"])
+    trace = Trace.from_json(held_in(PROBLEM.read_text())["methods"][0]["trace"])
     moments, clicks = {"start": time.monotonic()}, 0
     server = subprocess.Popen(
         [sys.executable, "-m", "softdlm", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
@@ -113,19 +112,17 @@ def stranger(browser: Browser) -> dict[str, Any]:
             lambda: browser.one("#run").is_enabled() and len(browser.all(".card:not(.pending)")) == 3, "answers"
         )
         moments["three answers"] = time.monotonic()
-        wrong = browser.all(".verdict.bad")[0].text
-        mark = next(each for each in trace.marks if not each.true)
-        token = browser.all(".card")[0].find_elements("css selector", ".token")[mark.last - len(trace.prompt_ids)]
-        ActionChains(browser.driver).click(token).perform()
+        wrong = browser.one(".verdict.bad button")
+        ActionChains(browser.driver).click(wrong).perform()
         clicks += 1
-        seen = browser.all(".look")[0].text.splitlines()
+        seen = [browser.text("#at"), wrong.text, *browser.all(".look")[0].text.splitlines()]
         moments["the token that is wrong"] = time.monotonic()
     finally:
         server.terminate()
         server.wait(60)
     start = moments.pop("start")
     return {"problem": trace.prompt, "clicks": clicks, "seconds": {n: round(t - start, 2) for n, t in moments.items()},
-            "told": [wrong, *seen]}  # fmt: skip
+            "told": seen}  # fmt: skip
 
 
 def main() -> None:

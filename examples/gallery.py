@@ -1,7 +1,7 @@
 """Pages that play traces of the built-in model: `python examples/gallery.py` writes docs/gallery.
 
 Nothing is written by hand: each page shows the first test item for which its condition holds, and says so, with what
-the methods reach on all items that were looked at.
+the methods reach on all items that were looked at. After a change of the page itself, `--redraw` keeps the traces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import softdlm
 from softdlm.decoding import Decoding
 from softdlm.records.files import ready_folder, write_text
 from softdlm.report.player.marks import marked
-from softdlm.report.player.page import Method, data_of, saved_page
+from softdlm.report.player.page import Method, data_of, held_in, saved_page
 from softdlm.tasks.task import Item, Task
 from softdlm.trace import Trace
 
@@ -91,7 +91,7 @@ def methods_of(task: str) -> dict[str, Decoding]:
 
 
 def answered(model: softdlm.Denoiser, task: Task, name: str) -> list[Tried]:
-    """Every item with every method, scored."""
+    """Every item with every method, scored. Seconds are left out: the answers were decoded in batches."""
     found: dict[str, list[Trace]] = {}
     for label, decoding in methods_of(name).items():
         settled = replace(decoding, max_new_tokens=task.max_new_tokens).settled(model.own)
@@ -99,7 +99,9 @@ def answered(model: softdlm.Denoiser, task: Task, name: str) -> list[Tried]:
         made = softdlm.generate(model, prompts, decoding=settled, record_candidates=True)
         scores = task.score_all(list(task), [each.text for each in made])
         found[label] = [
-            replace(marked(each.trace), right=right, target=item.target if name == "either-or" else "")
+            replace(
+                marked(each.trace), right=right, target=item.target.strip() if name == "either-or" else "", seconds=[]
+            )
             for each, right, item in zip(made, scores, task, strict=True)
         ]
     return [Tried(item, {label: traces[number] for label, traces in found.items()}) for number, item in enumerate(task)]
@@ -129,9 +131,8 @@ def write(folder: Path) -> None:
         shown = [Method(label, trace) for label, trace in chosen.traces.items()]
         write_text(folder / f"{page.name}.html", saved_page(data_of(shown, page.title, note)))
         counts = ", ".join(f"{name} {passes}" for name, passes in chosen.passes.items())
-        lines.append(
-            f"- [{page.title}]({page.name}.html): {escape(chosen.item.prompt, quote=False)} {note} Passes: {counts}."
-        )
+        prompt = escape(" ".join(chosen.item.prompt.split()), quote=False)
+        lines.append(f"- [{page.title}]({page.name}.html): *{prompt}* {note} Passes: {counts}.")
     head = (
         "# Gallery\n\nTraces of the built-in model. Each page is one file: save it and open it in a browser. "
         "`python examples/gallery.py` picked and wrote them.\n\n"
@@ -140,5 +141,11 @@ def write(folder: Path) -> None:
     print(f"Gallery: {folder / 'README.md'}")
 
 
+def redraw(folder: Path) -> None:
+    """The same traces in the page as it is now."""
+    for file in sorted(folder.glob("*.html")):
+        write_text(file, saved_page(held_in(file.read_text(encoding="utf-8"))))
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "gallery")
+    (redraw if "--redraw" in sys.argv else write)(Path(__file__).parents[1] / "docs" / "gallery")

@@ -84,6 +84,21 @@ def test_a_saved_page_holds_all_that_it_needs() -> None:
     assert not re.search(r"^\s*(import|export) ", script, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*.html")), ids=lambda f: f.stem
+)
+def test_the_gallery_is_of_this_page(file: Path) -> None:
+    """Else: python examples/gallery.py --redraw."""
+    text = file.read_text(encoding="utf-8")
+    data = page.held_in(text)
+    assert page.saved_page(data) == text
+    assert len(text) < 1_000_000
+    for method in data["methods"]:
+        trace = Trace.from_json(method["trace"])
+        assert marked(trace).marks == trace.marks
+    assert data["note"].startswith("Picked: ")
+
+
 def test_modules_become_one_without_clashes() -> None:
     """Each file is in the bundle once, and no two have a name in common."""
     names = Counter(TOP_LEVEL.findall(page.bundle()))

@@ -16,7 +16,8 @@ export class Card {
     this.trace = method.trace;
     this.name = `card${made++}`;
     const { trace } = this;
-    this.closing = closingPasses(trace);
+    this.wrongs = wrongsOf(trace);
+    this.closing = closingPasses(this.wrongs, trace.length - trace.begin);
     this.heat = new Heat(trace, (index) => stage.point(index), ({ index, pass }) => { stage.goto(pass); stage.pin(index, this); });
     this.box = make("div", { className: "look" });
     this.box.style.setProperty("--rows", Math.max(trace.k, 1)); // as high as it gets: nothing moves while pointing
@@ -45,7 +46,25 @@ export class Card {
       pair(`${tokens}`, tokens === 1 ? "token" : "tokens"),
       pair((tokens / Math.max(trace.count, 1)).toFixed(2), "tokens a pass"),
       trace.seconds === null ? null : pair(trace.seconds.toFixed(2), "s")),
-    ...verdicts(trace));
+    ...this.verdicts());
+  }
+
+  /** Whether the answer is right and its equations true, as far as that is known; a false one leads to where it is. */
+  verdicts() {
+    const { trace, wrongs, stage } = this;
+    const { right, target } = trace.data;
+    const lines = [];
+    const say = (good, ...parts) => lines.push(make("p", { className: good ? "verdict good" : "verdict bad" }, ...parts));
+    if (right !== null) say(right, right ? "✓ right answer" : `✗ wrong answer${target ? `, expected ${target}` : ""}`);
+    const links = wrongs.map(({ text, place, pass }) => {
+      const link = make("button", { type: "button", title: `Closed in pass ${pass}: go there` }, text);
+      link.addEventListener("click", () => { stage.pause(); stage.pin(place, this); stage.goto(pass); });
+      return link;
+    });
+    const told = trace.marks.filter((mark) => mark.last >= trace.begin).length;
+    if (links.length) say(false, "✗ false: ", ...links);
+    else if (told) say(true, told === 1 ? "✓ 1 true equation" : `✓ ${told} true equations`);
+    return lines;
   }
 
   makeText() {
@@ -220,27 +239,18 @@ export class Card {
   }
 }
 
-/** For each index of the answer that lies in a false equation: the pass that closed the equation. */
-function closingPasses(trace) {
-  const found = new Int32Array(trace.length - trace.begin);
-  for (const { first, last, isTrue } of trace.marks) {
-    if (isTrue || last < trace.begin) continue;
-    let closed = 1;
-    for (let at = Math.max(first, trace.begin); at <= last; at++) closed = Math.max(closed, trace.committed[at]);
-    for (let at = Math.max(first, trace.begin); at <= last; at++) found[at - trace.begin] = closed;
-  }
-  return found;
+/** The false equations of an answer: their text, places in it, and the pass that closed each. */
+function wrongsOf(trace) {
+  return trace.marks.filter((mark) => !mark.isTrue && mark.last >= trace.begin).map(({ first, last }) => {
+    const from = Math.max(first, trace.begin);
+    const pass = Math.max(1, ...trace.committed.subarray(from, last + 1));
+    return { text: shown(textOf(trace, first, last + 1)).trim(), from: from - trace.begin, place: last - trace.begin, pass };
+  });
 }
 
-function verdicts(trace) {
-  const told = trace.marks.filter((mark) => mark.last >= trace.begin);
-  const wrong = told.filter((mark) => !mark.isTrue).map((mark) => shown(textOf(trace, mark.first, mark.last + 1)).trim());
-  const lines = [];
-  if (trace.data.right !== null) {
-    const { right, target } = trace.data;
-    lines.push([right ? "good" : "bad", right ? "✓ right answer" : `✗ wrong answer${target ? `, expected ${target}` : ""}`]);
-  }
-  if (wrong.length) lines.push(["bad", `✗ false: ${wrong.join(", ")}`]);
-  else if (told.length) lines.push(["good", told.length === 1 ? "✓ 1 true equation" : `✓ ${told.length} true equations`]);
-  return lines.map(([kind, text]) => make("p", { className: `verdict ${kind}` }, text));
+/** For each index of the answer that lies in a false equation: the pass that closed the equation; 0 elsewhere. */
+function closingPasses(wrongs, size) {
+  const found = new Int32Array(size);
+  for (const { from, place, pass } of wrongs) found.fill(pass, from, place + 1);
+  return found;
 }

@@ -16,7 +16,12 @@ export function make(name, properties = {}, ...children) {
 /** A token's text on one line. */
 export const shown = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 
-export const percent = (share) => share >= 0.9995 ? "100 %" : share >= 0.0995 ? `${(share * 100).toFixed(1)} %` : `${(share * 100).toFixed(2)} %`;
+/** A share with two decimals near its ends, where they matter. */
+export function percent(share) {
+  if (share >= 0.99995) return "100 %";
+  if (share > 0 && share < 0.00005) return "< 0.01 %";
+  return `${(share * 100).toFixed(share < 0.0995 || share >= 0.99 ? 2 : 1)} %`;
+}
 
 /** Say something to screen readers. */
 export function tell(text) { $("told").textContent = text; }

@@ -4,7 +4,10 @@ import { make, percent, shown } from "./dom.js";
 import { fedBack, predicted } from "./trace.js";
 
 /** The words of a token: EOS reads as the end. */
-export const wordOf = (trace, token) => trace.ends.has(token) ? "∎ end" : shown(trace.text(token));
+export function wordOf(trace, token) {
+  const text = shown(trace.text(token));
+  return trace.ends.has(token) ? "∎ end" : text.trim() ? text : text.replaceAll(" ", "␣");
+}
 
 /** Fill `box` with what `pass` says about a position. */
 export function look(box, trace, pass, at) {
@@ -40,7 +43,7 @@ function barsOf(trace, candidates, taken) {
     box.append(
       make("span", { className: token === taken ? "word taken" : "word" }, wordOf(trace, token)),
       make("span", { className: "bar", "aria-hidden": "true" }, fill),
-      make("span", { className: "share" }, percent(share)),
+      make("span", { className: "share" }, share === 0 ? "< 0.01 %" : percent(share)),
     );
   }
   return box;
@@ -56,7 +59,7 @@ function fedOf(trace, pass, at, before, after) {
   if (fed.kind === "mask") return [make("p", { className: "fed" }, next, "[MASK]"), mixOf(1, [])];
   if (fed.kind === "other") return [make("p", { className: "fed" }, next, "a soft token of more than these candidates")];
   const told = fed.parts.filter(({ weight }, index) => index === 0 || weight >= 0.0001);
-  const words = told.map(({ token, weight }) => `${percent(weight)} ${wordOf(trace, token).trim() || "␣"}`).join(" + ");
+  const words = told.map(({ token, weight }) => `${percent(weight)} ${wordOf(trace, token).trim()}`).join(" + ");
   const ways = {
     arc: `soft, ${fed.way} of the way along the arc from [MASK] to ${words}`,
     line: `soft, ${fed.way} of the way from [MASK] to ${words}`,

@@ -69,6 +69,11 @@ def saved_page(data: Any) -> str:
     return page.replace("</body>", f"{tail}</body>")
 
 
+def held_in(page: str) -> Any:
+    """The data of a saved page."""
+    return json.loads(page.split('<script type="application/json" id="traces">')[1].split("</script>")[0])
+
+
 def bundle() -> str:
     """The modules as one, each before those that import it. They import names of each other, and nothing else."""
     return "".join(_EXPORT.sub("", _IMPORT.sub("", _module(name))) for name in _in_order("main.js"))

@@ -72,7 +72,7 @@ export class Stage {
     $("cards").replaceChildren(...this.cards.map((card) => card.element), ...this.pending.map((each) => each.element));
     $("pass").max = this.most;
     this.tellParting();
-    if (traces.length && this.pinned === null) this.place = this.pinned = this.parts ?? 0;
+    if (traces.length && this.pinned === null) this.place = this.pinned = this.cards.flatMap((card) => card.wrongs)[0]?.place ?? this.parts ?? 0;
     this.refresh();
   }
 
@@ -90,7 +90,7 @@ export class Stage {
 
   refresh() {
     this.takeColours();
-    $("least").textContent = this.colourBy === "pass" ? "pass 1" : percent(0).replace(".00", "");
+    $("least").textContent = this.colourBy === "pass" ? "pass 1" : "0 %";
     $("most").textContent = this.colourBy === "pass" ? `${this.most}` : "100 %";
     for (const card of this.cards) { card.refresh(); if (card.pass !== undefined) card.draw(this.pass); }
   }
