@@ -4,8 +4,10 @@ import { make, shown } from "./dom.js";
 import { Heat } from "./heat.js";
 import { look, stateOf, wordOf } from "./look.js";
 import { best, textOf } from "./trace.js";
+import { Ruler } from "./width.js";
 
 const CLOSED = 1, NEW = 2, GIVEN = 4, SOFT = 8, FALSE = 16;
+const LEAST_ROOM = 0.3; // em
 let made = 0;
 
 export class Card {
@@ -70,6 +72,9 @@ export class Card {
   makeText() {
     const { trace } = this;
     const box = make("div", { className: "text", role: "listbox", tabIndex: 0, "aria-label": `Answer of ${this.label}`, id: `${this.name}-text` });
+    const code = /\n( {2}|\t)/.test(textOf(trace, trace.begin, trace.end));
+    box.classList.toggle("code", code);
+    this.ruler = new Ruler(getComputedStyle(document.documentElement).getPropertyValue(code ? "--mono" : "--text"));
     let line = make("div", { className: "line", role: "presentation" });
     box.append(line);
     for (let at = trace.begin; at < trace.end; at++) {
@@ -78,26 +83,27 @@ export class Card {
         line = make("div", { className: "line", role: "presentation" });
         box.append(line);
       }
-      line.append(this.makeCell(shown(text) || "·"));
+      line.append(this.makeCell(shown(text)));
     }
     if (trace.end < trace.length) {
       const tail = make("div", { className: "tail", role: "presentation" });
-      for (let at = trace.end; at < trace.length; at++) tail.append(this.makeCell("", "after the end"));
+      for (let at = trace.end; at < trace.length; at++) tail.append(this.makeCell(null));
       box.append(tail);
     }
-    if (/\n( {2}|\t)/.test(textOf(trace, trace.begin, trace.end))) box.classList.add("code");
     this.listen(box);
     return box;
   }
 
-  makeCell(room, name = null) {
+  /** A cell with room for its final text; without one it is a square. */
+  makeCell(final) {
     const index = this.cells.length;
-    const words = make("span");
+    const words = document.createTextNode("");
     const cell = make("span", { className: "token", role: "option", id: `${this.name}-${index}`, "aria-selected": "false" }, words);
-    if (name) cell.setAttribute("aria-label", name);
-    cell.dataset.room = room;
+    const room = final === null ? 0 : Math.max(this.ruler.of(final), LEAST_ROOM);
+    if (final === null) cell.setAttribute("aria-label", "after the end");
+    else cell.style.width = `${room}em`;
     cell.dataset.index = index;
-    this.cells.push({ cell, words });
+    this.cells.push({ cell, words, room });
     return cell;
   }
 
@@ -163,8 +169,8 @@ export class Card {
       let state = since < 0 ? GIVEN : closed ? (since === pass ? CLOSED | NEW : CLOSED) : after && after.soft[at] ? SOFT : 0;
       if (this.closing[index] > 0 && this.closing[index] <= pass) state |= FALSE;
       const shade = closed && since > 0 ? this.shade(at) : -1;
-      const { cell, words } = cells[index];
-      if (token !== had.token[index]) this.write(cell, words, this.word(token, at));
+      const { cell } = cells[index];
+      if (token !== had.token[index]) this.write(cells[index], this.word(token, at));
       if (state !== had.state[index]) this.dress(cell, state, index);
       if (shade !== had.shade[index]) cell.style.backgroundColor = shade < 0 ? "" : stage.palette[shade];
       had.token[index] = token;
@@ -182,12 +188,15 @@ export class Card {
     return this.trace.ends.has(token) ? "∎" : shown(this.trace.text(token));
   }
 
-  /** Blanks have a name for screen readers. */
-  write(cell, words, text) {
-    words.textContent = text;
-    if (cell.dataset.room === "") return;
-    if (text.trim()) cell.removeAttribute("aria-label");
-    else cell.setAttribute("aria-label", "space");
+  /** As much of a text as has room. Blanks have a name for screen readers. */
+  write({ cell, words, room }, text) {
+    if (!room) return;
+    words.data = this.ruler.cut(text, room);
+    const blank = !words.data.trim();
+    if (blank !== cell.hasAttribute("aria-label")) {
+      if (blank) cell.setAttribute("aria-label", text.trim() ? text : "space");
+      else cell.removeAttribute("aria-label");
+    }
   }
 
   dress(cell, state, index) {
