@@ -172,7 +172,10 @@ def test_the_heat_map_and_the_text_are_linked(page: Browser, asked: None) -> Non
     wide, high = canvas.size["width"], canvas.size["height"]
     passes = int(page.text(".stats dd"))
     x, y = int(wide * 4.5 / LENGTH - wide / 2), int(high * 2.5 / passes - high / 2)
-    ActionChains(page.driver).move_to_element_with_offset(canvas, x, y).click().perform()
+    ActionChains(page.driver).move_to_element_with_offset(canvas, x, y).perform()
+    before = canvas.location
+    ActionChains(page.driver).click().perform()
+    assert canvas.location == before, "nothing moves while one points"
     assert page.text("#at").startswith("pass 3 of ")
     assert page.run("return document.querySelector('.token.here').dataset.index") == "4"
     assert "positions in" in (canvas.get_attribute("aria-label") or "")
