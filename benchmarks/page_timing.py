@@ -1,8 +1,8 @@
 """How fast the page plays, and how long a stranger needs: `python -m benchmarks.page_timing` writes a dated result.
 
 Plays one and three traces of 512 tokens and 128 passes with five candidates, at 30 passes a second, in Chromium
-without a GPU, and times every frame. Then it does what docs/page.md calls the stranger's test, from a server's start, with a
-mouse and a keyboard, and counts seconds and clicks.
+without a GPU, and times every frame. Then it does what docs/page.md calls the stranger's test, from a server's start,
+with a mouse and a keyboard, and counts seconds and clicks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.page.browser import Browser, chromium
 
 TOKENS, PASSES, CANDIDATES, PROMPT = 512, 128, 5, 20
 CHANGE = 0.35
-"""Share of open positions whose best candidate is another one after a pass; in the gallery's word problems 0.2 to 0.4."""
+"""Share of open positions whose best candidate is another one after a pass: 0.2 to 0.4 in the gallery's problems."""
 PLAY = """
 document.getElementById('speed').value = '30';
 const slider = document.getElementById('pass');

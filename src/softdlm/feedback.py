@@ -193,8 +193,8 @@ def mixture_of(rule: FeedbackRule) -> dict[str, Any]:
     `arc` and `line`: the mean of k candidates, renormalised, at lam of the way from [MASK]. `shares`: k candidates and
     [MASK], by their probabilities. `mask`: there are no soft tokens. `other`: nothing that candidates could tell.
     """
-    while isinstance(rule, TurnRule):
-        rule = rule.feedback
+    if isinstance(rule, TurnRule):
+        return mixture_of(rule.feedback)
     if isinstance(rule, ArcRule) and rule.weights in (arc_weights, line_weights):
         return {"kind": "arc" if rule.weights is arc_weights else "line", "k": rule.k, "lam": rule.lam}
     if isinstance(rule, NormMix):
