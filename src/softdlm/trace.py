@@ -22,8 +22,7 @@ from softdlm.trace_columns import Row, read_rows, read_runs, whole_numbers, writ
 from softdlm.types import Step
 
 VERSION = 2
-LARGEST = 64 << 20
-"""Bytes of a trace file that is read; one of 512 tokens and 128 passes has about 1 MB."""
+LARGEST = 64 << 20  # bytes of a file; one of 512 tokens and 128 passes has about 1 MB
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ def _read(data: dict[str, Any]) -> Trace:
     where = [[*left, *places[part]] for left, part in zip(open, made, strict=True)]
     rows = read_rows(columns, where, len(ids))
     passes = [
-        Pass(places[part], [ids[each] for each in tokens[part]], sure[part], *_seen(each, left, ids), seen)
+        Pass(places[part], [ids[each] for each in tokens[part]], sure[part], soft=seen, **_seen(each, left, ids))
         for part, left, each, seen in zip(made, open, rows, soft, strict=True)
     ]
     pieces = {token: str(text) for token, text in zip(ids, texts, strict=True)} if texts else {}
@@ -276,11 +275,12 @@ def _read(data: dict[str, Any]) -> Trace:
     )  # fmt: skip
 
 
-def _seen(rows: Sequence[Row], left: Sequence[int], ids: Sequence[int]) -> tuple[Any, ...]:
+def _seen(rows: Sequence[Row], left: list[int], ids: Sequence[int]) -> dict[str, Any]:
     """A Pass's fields from `open` to `chosen_entropy`."""
     options = [[(ids[i], p / 1e4) for i, p in zip(row.ids, row.probs, strict=True)] for row in rows]
     doubt, count = [row.entropy / 1e3 for row in rows], len(left)
-    return list(left), options[:count], doubt[:count], options[count:], doubt[count:]
+    there = {"open": left, "candidates": options[:count], "entropy": doubt[:count]}
+    return {**there, "chosen": options[count:], "chosen_entropy": doubt[count:]}
 
 
 def _check(data: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def trace_of(pieces: list[str], prompt: int = 2) -> Trace:
 
 
 def test_marks_lie_on_their_equations() -> None:
-    pieces = ["user", "3*8=24", "So", " ", "3*", "8", "=2", "4", ".", " Then", " 24-", "5=1", "8", "."]
+    pieces = ["user ", "3*8=24", " So", " ", "3*", "8", "=2", "4", ".", " Then", " 24-", "5=1", "8", "."]
     assert marked(trace_of(pieces)).marks == [Mark(4, 7, True), Mark(10, 12, False)]
     assert marked(trace_of(pieces, prompt=5)).marks == [Mark(4, 7, True), Mark(10, 12, False)], "part of it was given"
     assert marked(replace(trace_of(pieces), pieces={})).marks == []
@@ -149,7 +149,7 @@ def test_view_refuses_what_it_cannot_show_in_one_line(
     replace(trace_of(["user", "x", "y"]), passes=[]).save(tmp_path / "empty.json")
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
     with pytest.raises(SoftDLMError) as caught:
-        view([Path(each) for each in files], out and Path(out))
+        view([Path(each) for each in files], None if out is None else Path(out))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()} == before
