@@ -35,7 +35,7 @@ def serve(
     port: Annotated[int, option("Port to listen on; 0 is any free one.")] = 8000,
     api_key: Keys = None,
     served_model_name: Names = None,
-    max_concurrency: Annotated[int, option("Answers that are decoded at once.")] = 16,
+    max_concurrency: Annotated[int, option("Answers of one decoding that share passes.")] = 16,
     queue: Annotated[int, option("Answers that may wait; beyond that, 429.")] = 64,
     max_new_tokens: Annotated[int, option("The longest answer that a request may ask for.")] = 1024,
     deadline: Annotated[float, option("Seconds after which an answer ends with what it has.")] = 600.0,
