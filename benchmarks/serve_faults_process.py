@@ -120,7 +120,7 @@ def sigterm() -> Iterator[Group]:
                 group.expect(f"accepted request {number}", said(answer) == right, answer.text[-300:])
             except Exception as error:
                 group.expect(f"accepted request {number}", False, f"{type(error).__name__}: {error}")
-        group.expect("exit code", (code := server.end()) == 0, code)
+        group.expect("exit code", (code := server.end(signalled=True)) == 0, code)
         group.expect("no traceback in the log", "Traceback" not in server.log_text(), server.log_text()[-1500:])
         pool.shutdown()
     yield group
@@ -156,10 +156,10 @@ def second_signal() -> Iterator[Group]:
             for _ in range(signals):
                 server.signal()
                 time.sleep(0.3)
-            code, seconds = server.end(30), time.monotonic() - began
+            code, seconds = server.end(30, signalled=True), time.monotonic() - began
             group.notes[name] = {"exit code": code, "seconds": round(seconds, 2)}
             group.expect(f"{name}: ends within 10 s", seconds < 10 and code != -signal.SIGKILL, (code, seconds))
-            group.expect(f"{name}: exit code", code in (0, -signal.SIGTERM), code)
+            group.expect(f"{name}: exit code", code == 0, code)
             ended_clients(group, futures)
             text = server.log_text()
             group.expect(f"{name}: no traceback in the log", "Traceback" not in text, text[-1500:])
@@ -167,7 +167,7 @@ def second_signal() -> Iterator[Group]:
     server = Server()
     time.sleep(1.0)
     server.signal()
-    code = server.end(30)
+    code = server.end(30, signalled=True)
     group.expect("SIGTERM while loading ends it", code in (0, -signal.SIGTERM), (code, server.log_text()[-500:]))
     yield group
 

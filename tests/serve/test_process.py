@@ -246,6 +246,26 @@ def test_without_a_key_only_the_local_name_is_answered(tmp_path: Path) -> None:
         assert server.process.wait(20) == 0
 
 
+def test_a_second_signal_tells_those_who_are_left(tmp_path: Path) -> None:
+    """Answers and a request that never arrived whole end with the error object, and no traceback is logged."""
+    with running(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as unfinished:
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        unfinished.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        held = [server.connect("/v1/chat/completions", chat(stream=each, softdlm=SLOW)) for each in (True, False)]
+        server.until("num_requests_running", 2)
+        server.process.send_signal(signal.SIGTERM)
+        while server.ask("/health")[0] != 503:
+            time.sleep(0.05)
+        server.process.send_signal(signal.SIGTERM)
+        streamed, whole = map(server.read, held)
+        assert '"code":"server_draining"' in streamed
+        assert streamed.endswith("data: [DONE]\n\n")
+        assert json.loads(whole)["error"]["code"] == "server_draining"
+        assert unfinished.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+        assert server.process.wait(20) == 0
+        assert "Traceback" not in server.log.read_text()
+
+
 def test_sigterm_finishes_what_was_accepted(tmp_path: Path) -> None:
     how = {**SLOW, "max_new_tokens": 60}
     with running(tmp_path, "--max-concurrency", "1") as server:

@@ -21,7 +21,7 @@ from softdlm.errors import SoftDLMError, TokenizerError
 from softdlm.serve.asked import Border, Wanted, logprobs_asked
 from softdlm.serve.bodies import Call, body, denoised
 from softdlm.serve.engine_thread import Kind, Load, listen
-from softdlm.serve.events import EventStream, events
+from softdlm.serve.events import event_stream, events
 from softdlm.serve.guards import Guard, refused
 from softdlm.serve.metrics import Metrics
 from softdlm.serve.refusals import Refusal, refusal_of
@@ -112,7 +112,7 @@ class Service:
     async def respond(self, request: Request, call: Call, stream: bool, whole: Callable[[Call], Any]) -> Response:
         """The answer, streamed or whole; it is given up when the client goes."""
         if stream:
-            return EventStream(self._until_gone(call), self.limits.write_seconds)
+            return event_stream(self._until_gone(call))
         gone = asyncio.ensure_future(_disconnected(request))
         over = asyncio.ensure_future(_all_over(call))
         try:
