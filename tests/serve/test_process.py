@@ -85,21 +85,21 @@ class Served:
             time.sleep(0.05)
 
 
-def start(log: Path, *words: str) -> subprocess.Popen[str]:
+def start(log: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "softdlm", "serve", *words]
-    env = {"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    env = {"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", **more}
     with log.open("w") as written:
         return subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, text=True, env=env)
 
 
 @contextmanager
-def running(folder: Path, *words: str) -> Iterator[Served]:
+def running(folder: Path, *words: str, seconds: float = 60, **more: str) -> Iterator[Served]:
     """A server on a free port, once it says that it is ready."""
     (folder / "rules_of_the_operator.py").write_text(RULES)
     log = folder / "log.txt"
-    process = start(log, "--port", "0", "--rules", str(folder / "rules_of_the_operator.py"), *words)
+    process = start(log, "--port", "0", "--rules", str(folder / "rules_of_the_operator.py"), *words, **more)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + seconds
         while not (found := re.search(r"ready at http://127.0.0.1:(\d+)", log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()

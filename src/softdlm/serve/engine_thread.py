@@ -102,7 +102,9 @@ class EngineThread(threading.Thread):
         for answer in over:
             self._end(self.live[answer], answer.error or self._unbegun(answer))
         running = engine.running
-        self.metrics.load(running, len(self.live) + len(self.waiting) - running, engine.held_bytes / max(engine.memory_limit, 1))
+        self.metrics.load(
+            running, len(self.live) + len(self.waiting) - running, engine.held_bytes / max(engine.memory_limit, 1)
+        )
         self.flush()
         if any(answer.error is not None and not isinstance(answer.error, EXPECTED) for answer in over):
             check_device(engine.model.device)

@@ -53,7 +53,9 @@ class Guard:
             await refused(refusal)(scope, receive, named)
         except asyncio.CancelledError:  # the server ends, and this request is not done
             if not begun:
-                await refused(Refusal(503, "the server is shutting down", code="server_draining"))(scope, receive, named)
+                await refused(Refusal(503, "the server is shutting down", code="server_draining"))(
+                    scope, receive, named
+                )
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
