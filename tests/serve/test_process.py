@@ -59,7 +59,7 @@ class Served:
         return response.status, json.loads(text) if is_json else text, dict(response.getheaders())
 
     def connect(self, path: str, body: Any = None, method: str = "", **headers: str) -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         sent = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
@@ -79,7 +79,7 @@ class Served:
 
     def until(self, name: str, value: float) -> None:
         """Wait for a metric to reach a value."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while self.metric(name) != value:
             assert time.monotonic() < end, (name, self.metric(name))
             time.sleep(0.05)
@@ -106,6 +106,10 @@ def running(folder: Path, *words: str, seconds: float = 60, **more: str) -> Iter
             time.sleep(0.05)
         yield Served(process, log, int(found[1]))
     finally:
+        if "ray" in words and process.poll() is None:  # it has processes of its own to end
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
         process.kill()
         process.wait(10)
 

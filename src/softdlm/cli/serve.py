@@ -36,7 +36,7 @@ def serve(
     api_key: Keys = None,
     served_model_name: Names = None,
     max_concurrency: Annotated[int, option("Answers of one decoding that share passes.")] = 16,
-    queue: Annotated[int, option("Answers that may wait; beyond that, 429.")] = 64,
+    queue: Annotated[int, option("Further answers that are held; beyond that, 429.")] = 64,
     max_new_tokens: Annotated[int, option("The longest answer that a request may ask for.")] = 1024,
     deadline: Annotated[float, option("Seconds after which an answer ends with what it has.")] = 600.0,
     shutdown_timeout: Annotated[float, option("Seconds to finish accepted requests after SIGTERM.")] = 30.0,
