@@ -175,7 +175,8 @@ def aiperf(bin: Path, server: Server, requests: int) -> dict[str, Any]:
                 str(bin / "aiperf"), "profile", "--model", "builtin", "--url", server.url, "--endpoint-type", kind,
                 "--streaming", "--tokenizer", TOKENIZER, "--concurrency", "8", "--request-count", str(requests),
                 "--isl", "30", "--isl-stddev", "5", "--osl", str(LENGTH), "--random-seed", "1", "--ui", "none",
-                "--use-server-token-count", *(["--per-chunk-usage"] if kind == "chat" else []), "--extra-inputs", "ignore_eos:true",
+                "--use-server-token-count", *(["--per-chunk-usage"] if kind == "chat" else []),
+                "--extra-inputs", "ignore_eos:true",
                 "--artifact-dir", folder,
             ]  # fmt: skip
             ran = subprocess.run(words, capture_output=True, text=True, timeout=900)

@@ -150,11 +150,11 @@ async def _all_over(call: Call) -> None:
 
 def make_app(
     load: Load, names: Sequence[str], limits: Limits | None = None, *, keys: Sequence[str] = (), local: bool = False,
-    engine: Kind = "auto", prefix: str = "softdlm_",
+    engine: Kind = "auto", prefix: str = "softdlm_", metrics_of: type[Metrics] = Metrics,
 ) -> FastAPI:  # fmt: skip
     """The application. The model is loaded on the engine's thread while /health says 503."""
     limits = limits or Limits()
-    metrics = Metrics(names[0], prefix)
+    metrics = metrics_of(names[0], prefix)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -242,7 +242,8 @@ def add_status(app: FastAPI) -> None:
     @app.get("/metrics", response_class=Response, responses={**GUARDED, 200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        return Response(app.state.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = await asyncio.to_thread(app.state.service.metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/version", response_model=Version, responses=GUARDED)
     async def version() -> Any:
