@@ -211,7 +211,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    model, asked, made = softdlm.load("builtin"), pool(options.answers), {"versions": versions()}
+    model, asked = softdlm.load("builtin"), pool(options.answers)
+    made: dict[str, Any] = {"versions": versions()}
     right = alone(model, asked, ROWS)[1]
     with Server("--max-concurrency", str(ROWS), "--queue", str(QUEUE)) as server:
         made["side by side"] = beside = side_by_side(server, model, asked, options.rounds)
