@@ -8,6 +8,7 @@ crashes) and no malice. See docs/sandbox.md.
 import math
 import os
 import platform
+import resource
 import secrets
 import sys
 import warnings
@@ -25,7 +26,7 @@ from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, SCRATCH_FILES, visib
 from softdlm.sandbox.landlock import files_can_be_confined
 from softdlm.sandbox.process import Launch, Report, converse
 from softdlm.sandbox.scratch import scratch_folder
-from softdlm.sandbox.seccomp import filter_is_known
+from softdlm.sandbox.seccomp import filter_for, filter_is_known
 from softdlm.sandbox.self_test import Promises, self_test
 
 Verdict = Literal["passed", "failed", "timeout", "output", "error"]
@@ -97,7 +98,8 @@ class Sandbox:
         command = partial(backend.command, self._rlimits(), scratch)
         try:
             with nullcontext() if self.isolated else scratch_folder() as folder:
-                launch = Launch(command, backend.files(scratch), folder, ENVIRONMENT)
+                files = (filter_for(True),) if backend.reads_filter else ()
+                launch = Launch(command, files, folder, ENVIRONMENT)
                 report = converse(launch, framed_texts + b"%064x\n" % numbers[1], self.limits.seconds)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
@@ -108,16 +110,16 @@ class Sandbox:
         with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
             return list(pool.map(self.run, *zip(*programs, strict=True))) if programs else []
 
-    def _rlimits(self) -> dict[str, int]:
+    def _rlimits(self) -> dict[int, int]:
         """A limited process may start no other and make no file longer, since nothing else would stop it."""
         limits = {
-            "RLIMIT_CPU": math.ceil(self.limits.seconds) + 1,
-            "RLIMIT_NPROC": self.limits.processes if self.isolated else 0,
-            "RLIMIT_FSIZE": self.limits.file_bytes if self.isolated else 0,
-            "RLIMIT_NOFILE": self.limits.files,
-            "RLIMIT_CORE": 0,
+            resource.RLIMIT_CPU: math.ceil(self.limits.seconds) + 1,
+            resource.RLIMIT_NPROC: self.limits.processes if self.isolated else 0,
+            resource.RLIMIT_FSIZE: self.limits.file_bytes if self.isolated else 0,
+            resource.RLIMIT_NOFILE: self.limits.files,
+            resource.RLIMIT_CORE: 0,
         }
-        return limits if sys.platform == "darwin" else limits | {"RLIMIT_AS": self.limits.memory_bytes}
+        return limits if sys.platform == "darwin" else limits | {resource.RLIMIT_AS: self.limits.memory_bytes}
 
 
 def framed(text: str) -> bytes:
