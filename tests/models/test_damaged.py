@@ -29,6 +29,13 @@ SHARE = 6
 NORM = "model.transformer.ln_f.weight"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """The stock networks are imported once; that is no part of the time that a refusal takes."""
+    for family, special in IDS.items():
+        softdlm.load(DATA / family, **special)
+
+
 def refusal(folder: Path, **options: Any) -> str:
     """The one line with which a folder is refused; empty where it loads."""
     began = time.monotonic()
