@@ -103,11 +103,11 @@ VERBS = [each.name for each in get_command(app).commands.values()]  # type: igno
     ("words", "message"),
     [
         *(
-            ([verb, "--nope"], f"no such option: --nope; see softdlm {verb} --help")
+            ([verb, "--xyzzy"], f"no such option: --xyzzy; see softdlm {verb} --help")
             for verb in VERBS
             if verb != "analyze"
         ),
-        (["analyze", "joint", "--nope"], "no such option: --nope; see softdlm analyze joint --help"),
+        (["analyze", "joint", "--xyzzy"], "no such option: --xyzzy; see softdlm analyze joint --help"),
         (["generate", "x", "--feedbck", "slerp"], "no such option: --feedbck (Possible options: --feedback, "),
         (["generate", "x", "-t", "abc"], "for '--tokens-per-step' / '-t': Input should be a valid integer"),
         (["generate", "x", "--eos"], "option '--eos' requires an argument; see softdlm generate --help"),
