@@ -233,7 +233,7 @@ def test_answers_are_not_filed_under_a_folder_that_was_swapped_after_loading(tmp
     from softdlm.evaluate.harness import SoftDLM
 
     place = checkpoint(tmp_path / "it", "llada")
-    loaded: Any = SoftDLM(pretrained=str(place), device="cpu")
+    loaded: Any = SoftDLM.create_from_arg_obj({"pretrained": str(place), "device": "cpu"})
     before = weights_identity(str(place), None)
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))

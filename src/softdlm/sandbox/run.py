@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from softdlm.errors import SandboxError, UsageError
 from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, SCRATCH_FILES, visible_paths
+from softdlm.sandbox.control_group import control_group, delegated
 from softdlm.sandbox.landlock import files_can_be_confined
 from softdlm.sandbox.process import Launch, Report, converse
 from softdlm.sandbox.scratch import scratch_folder
@@ -88,7 +89,8 @@ class Sandbox:
         """What a result must say about how its programs were run: all that can change a verdict."""
         facts = {"backend": self.backend, "isolated": self.isolated, "python": platform.python_version()}
         confined = {} if self.isolated else {"files confined": files_can_be_confined()}
-        return facts | confined | {"limits": asdict(self.limits)}
+        counted = {"control group": True} if delegated() else {}
+        return facts | confined | counted | {"limits": asdict(self.limits)}
 
     def run(self, program: str, checks: str = "") -> Outcome:
         """Passes only if the program and then the checks, in the program's namespace, ran to their end."""
@@ -96,10 +98,11 @@ class Sandbox:
         framed_texts = b"".join(map(framed, (program, checks, f"{numbers[0]:x}")))
         backend, scratch = BACKENDS[self.backend], self.limits.scratch_bytes
         command = partial(backend.command, self._rlimits(), scratch)
+        files, amounts = (filter_for(True),) if backend.reads_filter else (), self._tree_limits()
         try:
-            with nullcontext() if self.isolated else scratch_folder() as folder:
-                files = (filter_for(True),) if backend.reads_filter else ()
-                launch = Launch(command, files, folder, ENVIRONMENT)
+            with nullcontext() if self.isolated else scratch_folder() as folder, control_group(*amounts) as group:
+                start = command if group is None else lambda given: group.entering(command(given))
+                launch = Launch(start, files, folder, ENVIRONMENT)
                 report = converse(launch, framed_texts + b"%064x\n" % numbers[1], self.limits.seconds)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
@@ -109,6 +112,10 @@ class Sandbox:
         """Outcomes of (program, checks) pairs in order; each worker waits for one process at a time."""
         with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
             return list(pool.map(self.run, *zip(*programs, strict=True))) if programs else []
+
+    def _tree_limits(self) -> tuple[int, int]:
+        """Memory and processes of a tree as a whole, where a control group counts them; scratch space is memory."""
+        return self.limits.memory_bytes + self.limits.scratch_bytes, self.limits.processes
 
     def _rlimits(self) -> dict[int, int]:
         """A limited process may start no other and make no file longer, since nothing else would stop it."""
