@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from softdlm.sandbox import control_group as groups
 from softdlm.sandbox import run as running
-from softdlm.sandbox.control_group import control_group, delegated, made, own_group, passes_on
+from softdlm.sandbox.control_group import control_group, delegated, is_ours, made, own_group, passes_on
 from softdlm.sandbox.run import Limits, Sandbox
 
 FILES = ("cgroup.procs", "cgroup.kill", "cgroup.subtree_control", "memory.max", "memory.oom.group", "pids.max")
@@ -81,6 +82,19 @@ def test_a_group_counts_only_with_both_controllers_and_they_are_switched_on(tmp_
     assert not passes_on(fill(tmp_path, "cpu memory"))
     assert passes_on(fill(tmp_path))
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory +pids"
+
+
+@pytest.mark.parametrize(
+    ("user", "owner", "mark", "ours"),
+    [(0, 0, b"", False), (0, 0, b"1", True), (7, 0, b"", False), (7, 7, b"", True), (7, 0, b"1", True)],
+)
+def test_root_takes_only_what_is_marked_for_it(
+    monkeypatch: pytest.MonkeyPatch, user: int, owner: int, mark: bytes, ours: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "getxattr", lambda folder, name: mark, raising=False)
+    monkeypatch.setattr(Path, "stat", lambda folder: SimpleNamespace(st_uid=owner))
+    assert is_ours(Path("/group")) == ours
 
 
 def test_what_is_left_in_a_real_group_is_killed_and_the_group_removed() -> None:

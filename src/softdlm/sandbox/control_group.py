@@ -17,6 +17,7 @@ from pathlib import Path
 CONTROLLERS = ("memory", "pids")
 LAUNCHERS = 8
 """Processes that start a sandbox and wait for it; they are in the group too."""
+DELEGATED = "user.delegate"
 SWAP = "memory.swap.max"
 """Not there where the kernel does not count swap."""
 REMOVAL_SECONDS = 5.0
@@ -78,7 +79,19 @@ def delegated() -> Path | None:
     A group that holds processes passes no controllers on, so it is mostly the one above.
     """
     own = own_group()
-    return next((each for each in (own, own.parent) if passes_on(each)), None) if own else None
+    return next((each for each in (own, own.parent) if is_ours(each) and passes_on(each)), None) if own else None
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether it was given to us: to an ordinary user as its owner, to root by the mark that systemd sets.
+
+    Root may write everywhere, also where systemd alone may make groups.
+    """
+    with suppress(OSError):
+        if os.geteuid() and folder.stat().st_uid == os.geteuid():
+            return True
+        return os.getxattr(folder, DELEGATED) == b"1"
+    return False
 
 
 def own_group() -> Path | None:
