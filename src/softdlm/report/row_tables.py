@@ -12,6 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from softdlm.report.words import SIGNS
+
 GAP = "  "
 LONG = 20
 """A cell longer than this is prose, whose lines may be broken between words down to this width."""
@@ -28,7 +30,9 @@ def print_rows(
 ) -> None:
     """Print a table and its notes on standard output, laid out for the width of the terminal."""
     console = Console()
-    console.print(table(rows, console.width, title, labels=labels, digits=digits), soft_wrap=True, end="")
+    shown = table(rows, console.width, title, labels=labels, digits=digits)
+    shown.plain = shown.plain if console.encoding.startswith("utf") else shown.plain.translate(SIGNS)
+    console.print(shown, soft_wrap=True, end="")
     for note in notes:
         print(*(f"{GAP}{line}" for line in _wrap(note, console.width - len(GAP))), sep="\n")
     print()
