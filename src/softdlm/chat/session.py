@@ -49,7 +49,7 @@ class Session:
             line = self.screen.read()
             self.warned = False
             if line is None:
-                self.leaving = True
+                self._leave()
             else:
                 self.take(line.strip())
         except SoftDLMError as error:
@@ -73,11 +73,11 @@ class Session:
             turn = self.conversation.ask(question, watch, interrupts.stopped)
         if turn.kept:
             self.screen.answer(turn.answer.text)
-        self.screen.say(summary([turn.answer], turn.seconds - canvas.paused))
         if interrupts.noted:
-            self._stopped(
-                "what was committed is kept" if turn.kept else "nothing was committed, the question is dropped"
-            )
+            kept = "the text above is kept" if turn.kept else "there was no text yet, the question is dropped"
+            self._stopped(f"stopped after {count(turn.answer.forwards, 'pass')}: {kept}")
+        else:
+            self.screen.say(summary([turn.answer], turn.seconds - canvas.paused))
 
     def compare(self, methods: Mapping[str, Method]) -> None:
         answers: dict[str, Generation] = {}
@@ -115,11 +115,17 @@ class Session:
         if not self.screen.interactive:
             self.leaving, self.exit_code = True, 130
         elif self.warned:
-            self.leaving = True
+            self._leave()
         else:
             self.screen.say("")
             self.screen.say(AGAIN)
             self.warned = True
+
+    def _leave(self) -> None:
+        """At the prompt, whose line has no end yet."""
+        self.leaving = True
+        if self.screen.interactive:
+            self.screen.say("")
 
     def _failed(self, text: str, exit_code: int) -> None:
         self.exit_code = exit_code
