@@ -13,6 +13,7 @@ from rich.text import Text
 
 from softdlm.errors import UsageError
 from softdlm.report.canvas import LiveCanvas
+from softdlm.report.terminal import say
 from softdlm.report.words import for_screen
 
 try:
@@ -93,7 +94,7 @@ class Screen:
 
     def say(self, text: str, style: str = "dim") -> None:
         """A line beside the conversation."""
-        self.err.print(Text(for_screen(text, self.err.encoding), style))
+        say(text, style)
 
     def help(self, commands: Sequence[tuple[str, str]]) -> None:
         """Each command, and beside or below it what it does."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -66,11 +65,11 @@ def generate(
     if as_json:
         print_records(answers, texts if prompts else None, model, decoding, seconds)
         return
-    from softdlm.report.terminal import summary
+    from softdlm.report.terminal import say, summary
 
     for answer in answers:
         print(answer.text if denoiser.tokenizer else " ".join(map(str, answer.ids)))
-    print(summary(answers, seconds), file=sys.stderr)
+    say(summary(answers, seconds))
 
 
 def check(prompt: str | None, prompts: Path | None, watch: bool, trace: Path | None) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from softdlm.report.words import SIGNS
+
 BAR = 10
 """Characters of a progress bar."""
 LINE_SECONDS = 10.0
@@ -44,6 +46,7 @@ def clock(seconds: float) -> str:
 class Screen:
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
+        self.unicode = (sys.stderr.encoding or "utf-8").lower().startswith("utf")
         self.shown = 0.0
         self.interrupted = False
 
@@ -54,17 +57,23 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        text = self._fit(text)
         print(f"\r\033[K{text}" if self.terminal else text, file=sys.stderr, flush=True)
 
     def show(self, text: str, last: bool = False) -> None:
         """A line that the next one replaces; `last` is shown in any case."""
         if self.interrupted:
             raise KeyboardInterrupt
+        text = self._fit(text)
         if self.terminal:
             print(f"\r\033[K{text[: self.width]}", end="", file=sys.stderr, flush=True)
         elif last or time.monotonic() - self.shown >= LINE_SECONDS:
             self.shown = time.monotonic()
             print(text, file=sys.stderr, flush=True)
+
+    def _fit(self, text: str) -> str:
+        """Our signs as others where there is no Unicode."""
+        return text if self.unicode else text.translate(SIGNS)
 
     @contextmanager
     def heeding(self) -> Iterator[None]:

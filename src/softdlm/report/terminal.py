@@ -21,6 +21,12 @@ PARTING, OTHER = "▸", "bold magenta"
 """The sign before the first token that differs from the first answer's, and the style of all tokens that do."""
 
 
+def say(text: str, style: str = "") -> None:
+    """A line on standard error; on a terminal it is broken between words, elsewhere it stays whole."""
+    console = Console(stderr=True, highlight=False)
+    console.print(Text(for_screen(text, console.encoding), style), soft_wrap=not console.is_terminal)
+
+
 def summary(answers: Sequence[Generation], seconds: float) -> str:
     """A line on what was decoded; how it ended is said of a single answer."""
     tokens, passes = (sum(values) for values in zip(*((len(each.ids), each.forwards) for each in answers), strict=True))
