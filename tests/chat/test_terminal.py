@@ -54,6 +54,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.end, text.encode())
 
+    def interrupt(self) -> None:
+        """Ctrl-C, once the prompt is waiting: readline loses a signal between drawing the prompt and waiting."""
+        time.sleep(0.5)
+        self.type("\x03")
+
 
 def widest(text: str) -> int:
     """Of what was drawn, the longest line; a carriage return begins one anew."""
@@ -77,10 +82,10 @@ def test_a_conversation_in_a_terminal(tmp_path: Path) -> None:
         seen += stopped + terminal.until("topn(16)\r\n> ")
         terminal.type("the dog\r")
         answered = terminal.until("ended by length\r\n> ")
-        terminal.type("\x03")
+        terminal.interrupt()
         seen += answered + terminal.until("leaves\r\n> ")
-        terminal.type("\x03")
-        assert terminal.process.wait(30) == 0
+        terminal.interrupt()
+        assert terminal.process.wait(60) == 0
     finally:
         terminal.process.send_signal(signal.SIGKILL)
         terminal.process.wait()
