@@ -1,8 +1,11 @@
 """`softdlm chat` through pipes: what is said where, and what a bad line costs."""
 
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +14,8 @@ import softdlm
 from softdlm import Trace
 from softdlm.chat.conversation import Conversation, check_talks
 from softdlm.chat.method import Method
+from softdlm.chat.screen import Interrupts, SecondInterrupt
+from softdlm.chat.session import Session
 from softdlm.cli.main import app
 from softdlm.decoding import Decoding
 from softdlm.engine.queue import Engine
@@ -175,6 +180,32 @@ def test_a_pass_that_fails_leaves_the_conversation(folder: Path, model: Any, tmp
     out, err = talk(folder, f"/rate {tmp_path / 'bad.py'}:Bad", "the dog", "/rate topn(4)", "the cat", code=1)
     assert "KeyError: 'mine'\n" in err
     assert out == softdlm.generate(model, "the cat", **WORDS).text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("events", "read"),
+    [
+        ([KeyboardInterrupt(), KeyboardInterrupt(), "never"], 2),
+        ([KeyboardInterrupt(), "", KeyboardInterrupt(), None], 4),
+        ([SecondInterrupt(), "never"], 1),
+    ],
+)
+def test_a_second_interrupt_leaves(model: Any, events: list[Any], read: int) -> None:
+    screen = MagicMock(interactive=True)
+    screen.read.side_effect = events
+    assert Session(Conversation(model, Method(WORDS)), screen).run() == 0
+    assert screen.read.call_count == read
+    screen.answer.assert_not_called()
+
+
+def test_the_first_interrupt_is_noted_and_the_second_raised() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.stopped()
+        with pytest.raises(SecondInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_the_help_names_every_command(folder: Path) -> None:

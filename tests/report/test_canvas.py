@@ -91,6 +91,16 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
     assert after.count("97") == 1500  # once it is over, all of it
 
 
+@pytest.mark.parametrize("panels", [1, 2])
+def test_a_word_wider_than_its_panel_is_shown_whole(panels: int) -> None:
+    console = Console(file=io.StringIO(), width=80, height=40, force_terminal=True)
+    with LiveCanvas(console, "", transient=True) as screen:
+        for number in range(panels):
+            screen.watch(MODEL, str(number))(step("q" * 300, "0" * 300, "1" * 300, "q" * 300, [0.9] * 300), [0])
+        lines = ["".join(part.text for part in line) for line in console.render_lines(screen, console.options)]
+    assert "".join(lines).count("q") == 300 * panels
+
+
 def test_the_part_of_a_long_canvas_that_changes_is_shown() -> None:
     console = Console(file=io.StringIO(), width=44, height=10, force_terminal=True)
     text = "".join(chr(97 + index // 100) for index in range(500))

@@ -25,8 +25,12 @@ except ImportError:  # neither is everywhere: then lines cannot be edited
 PROMPT = "> "
 
 
+class SecondInterrupt(KeyboardInterrupt):
+    """Ctrl-C again, before the first was heeded."""
+
+
 class Interrupts:
-    """Within, the first Ctrl-C is noted, so that the pass that is being made ends whole; the second is one.
+    """Within, the first Ctrl-C is noted, so that the pass that is being made ends whole; the second is raised.
 
     What is typed meanwhile is not echoed: it would stand in the canvas.
     """
@@ -49,7 +53,7 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.noted:
-            raise KeyboardInterrupt
+            raise SecondInterrupt
         self.noted = True
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from softdlm.chat.conversation import Conversation
 from softdlm.chat.method import OWN, Method, described
 from softdlm.chat.save import save
-from softdlm.chat.screen import Interrupts, Screen
+from softdlm.chat.screen import Interrupts, Screen, SecondInterrupt
 from softdlm.engine.answer import Generation
 from softdlm.errors import SoftDLMError, UsageError, one_line
 from softdlm.parsing import between_commas
@@ -40,7 +40,8 @@ class Session:
         while not self.leaving:
             try:
                 self._next()
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
+                self.warned |= isinstance(error, SecondInterrupt)
                 self._interrupted()
         return 0 if self.screen.interactive else self.exit_code
 

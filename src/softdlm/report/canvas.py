@@ -75,7 +75,7 @@ def side_by_side(panels: Sequence[Panel], width: int) -> RenderableType:
         return Group(*panels)
     columns = Table.grid(*[""] * len(panels), expand=True)
     for column in columns.columns:
-        column.ratio = 1
+        column.ratio, column.overflow = 1, "fold"
     columns.add_row(*panels)
     return columns
 
@@ -178,8 +178,8 @@ class LiveCanvas:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._linger()
-        self.whole = True
         self.live.transient |= not self.canvases
+        self.whole |= not self.live.transient
         self.live.stop()
         if not (self.animated or self.live.transient):
             self.console.print()
