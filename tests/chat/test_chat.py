@@ -14,7 +14,7 @@ import softdlm
 from softdlm import Trace
 from softdlm.chat.conversation import Conversation, check_talks
 from softdlm.chat.method import Method
-from softdlm.chat.screen import Interrupts, SecondInterrupt
+from softdlm.chat.screen import Interrupts, Screen, SecondInterrupt
 from softdlm.chat.session import Session
 from softdlm.cli.main import app
 from softdlm.decoding import Decoding
@@ -191,7 +191,7 @@ def test_a_pass_that_fails_leaves_the_conversation(folder: Path, model: Any, tmp
     ],
 )
 def test_a_second_interrupt_leaves(model: Any, events: list[Any], read: int) -> None:
-    screen = MagicMock(interactive=True)
+    screen = MagicMock(spec=Screen, interactive=True)
     screen.read.side_effect = events
     assert Session(Conversation(model, Method(WORDS)), screen).run() == 0
     assert screen.read.call_count == read

@@ -22,10 +22,14 @@ def progress_line(share: float, label: str, *facts: str, width: int | None = Non
     """A bar, what is being done, and facts such as the time left; the label is shortened first to fit the width.
 
     A label's parts stand between dots. Those in front, which change least, are left out until two remain, and the
-    first of these loses its end.
+    first of these loses its end. Where there is no room for the facts, the bar gives way, then facts in front.
     """
     full = int(share * BAR)
     before, after = f"{'█' * full}{'░' * (BAR - full)} ", "".join(f"  {fact}" for fact in facts)
+    if width is not None and len(before) + len(after) > width:
+        while facts and len("  ".join(facts)) > width:
+            facts = facts[1:]
+        return "  ".join(facts)
     room = len(label) if width is None else max(0, width - len(before) - len(after))
     while len(label) > room and label.count(" · ") > 1:
         label = label.partition(" · ")[2]
