@@ -19,7 +19,7 @@ from softdlm.chat.session import Session
 from softdlm.cli.main import app
 from softdlm.decoding import Decoding
 from softdlm.engine.queue import Engine
-from softdlm.errors import TokenizerError
+from softdlm.errors import TokenizerError, UsageError
 from tests.conftest import DATA
 from tests.tokenizers import checkpoint
 
@@ -120,6 +120,9 @@ def test_a_comparison_changes_nothing_and_is_saved(folder: Path, model: Any, tmp
 
 
 def test_a_model_that_cannot_talk_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["--raw", "--history"], ["--raw", "--system", "x"], ["--pause", "nan"], ["--commit", "magic"]):
+        done = CliRunner().invoke(app, ["chat", "-m", "nowhere", *words])
+        assert isinstance(done.exception, UsageError), words  # before the model is looked for
     done = CliRunner().invoke(app, ["chat", "-m", str(DATA / "llada"), "--device", "cpu"])
     assert isinstance(done.exception, TokenizerError)
     assert "softdlm generate --ids" in str(done.exception)

@@ -60,8 +60,6 @@ class Conversation:
 
     def __post_init__(self) -> None:
         check_talks(self.model, self.raw)
-        if self.raw and self.system is not None:
-            raise UsageError("a system message is part of a chat template: leave out either --system or --raw")
 
     def ask(self, question: str, on_step: OnStep | None = None, stopped: Callable[[], bool] = never) -> Turn:
         """The next turn. When `stopped` says so, the answer ends with what is committed from its start."""

@@ -9,6 +9,7 @@ import typer
 from softdlm.cli.answer import check_pause
 from softdlm.cli.option_tables import DECODING, LOADING, takes
 from softdlm.cli.options import Model, Raw, load_model
+from softdlm.errors import UsageError
 
 HISTORY_HELP = "Give the model what was said before. Default: yes; no for builtin, which learned from single questions."
 History = Annotated[bool | None, typer.Option("--history/--no-history", help=HISTORY_HELP)]
@@ -23,6 +24,8 @@ def chat(
 ) -> None:  # fmt: skip
     """Talk to a model, and watch each answer while it is decoded. /help lists the commands."""
     check_pause(pause)
+    if raw and (history or system is not None):
+        raise UsageError(f"--raw gives the model each line alone: leave out {'--history' if history else '--system'}")
     from softdlm.chat.screen import Screen
 
     screen = Screen(pause)
