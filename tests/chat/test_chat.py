@@ -51,12 +51,12 @@ def user(text: str) -> dict[str, str]:
 
 
 def test_answers_are_those_of_generate_and_stand_alone_on_standard_output(folder: Path, model: Any) -> None:
-    out, err = talk(folder, "the cat", "", "/method slerp(k=2, lam=0.4)", "the dog", "/rate 8", "/reset", "//a")
+    out, err = talk(folder, "the cat", "", "/method slerp(k=2, lam=0.4)", "the dog", "/rate 8", "/reset", "a")
     first = softdlm.generate(model, [user("the cat")], **WORDS)
     said = [user("the cat"), {"role": "assistant", "content": first.text}, user("the dog")]
     slerp = {**WORDS, "feedback": "slerp(k=2, lam=0.4)"}
     second = softdlm.generate(model, said, **slerp)
-    third = softdlm.generate(model, [user("/a")], **{**slerp, "commit": "topn(8)"})
+    third = softdlm.generate(model, [user("a")], **{**slerp, "commit": "topn(8)"})
     assert out == "".join(f"{each.text}\n" for each in (first, second, third))
     assert "\x1b" not in out + err
     assert [int(each) for each in re.findall(r"in (\d+) passes", err)] == [4, 4, 2]
@@ -199,6 +199,12 @@ def test_a_second_interrupt_leaves(model: Any, events: list[Any], read: int) -> 
     assert Session(Conversation(model, Method(WORDS)), screen).run() == 0
     assert screen.read.call_count == read
     screen.answer.assert_not_called()
+
+
+def test_two_slashes_begin_a_question_with_one(model: Any) -> None:
+    session = Session(Conversation(model, Method(WORDS)), Screen())
+    session.take("//a")
+    assert [turn.question for turn in session.conversation.turns] == ["/a"]
 
 
 def test_the_first_interrupt_is_noted_and_the_second_raised() -> None:
