@@ -30,6 +30,19 @@ SPECIAL: dict[str, dict[str, int]] = {
         "<|mask|>": 155,
         "<|role_end|>": 156,
     },
+    **dict.fromkeys(
+        ["a2d-qwen3", "a2d-qwen2"],
+        {"<|endoftext|>": 193, "<|im_start|>": 194, "<|im_end|>": 195, "<think>": 196, "</think>": 197, "<|mask|>": 201},
+    ),
+    "a2d-llama": {
+        "<|begin_of_text|>": 190,
+        "<|end_of_text|>": 191,
+        "<|start_header_id|>": 192,
+        "<|end_header_id|>": 193,
+        "<|eot_id|>": 194,
+        "<|mask|>": 201,
+    },
+    "modernbert": {"[UNK]": 190, "[CLS]": 191, "[SEP]": 192, "[PAD]": 193, "[MASK]": 194},
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;!?'()+-=#ĠĊ"
 

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from softdlm import kernels
+from softdlm.blocks import first
 from softdlm.cache import Part
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
@@ -127,6 +128,8 @@ def states(
         "position_ids": window.seen(canvas.positions),
         "block_length": attention,
     }
+    if attention is not None and not model.blocks_from_zero:
+        sight["block_start"] = canvas.positions.gather(1, first(canvas.free))[window.rows]
     if memory is None:
         return model.hidden(window.take(embeds), **sight)
     return model.hidden_in(window, memory, window.take(embeds), **sight)

@@ -14,17 +14,24 @@ import torch
 
 from softdlm import parsing
 from softdlm.errors import CapacityError, CheckpointError, UsageError
-from softdlm.models.config import TOKEN_ID, check_fields, setting
+from softdlm.models.config import check_ties
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG, CheckpointFolder
+from softdlm.models.known import known_model, known_models
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.special_ids import check_special_ids, find_eos_ids, find_mask_id
 from softdlm.models.tensor_file import FLOATS
-from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
+from softdlm.models.tokenizer import load_tokenizer
 from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
 from softdlm.records.canonical import content_digest
 
-FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"}
+FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"} | {
+    "a2d-qwen3": "a2d_qwen3",
+    "a2d-qwen2": "a2d_qwen2",
+    "a2d-llama": "a2d_llama",
+    "modernbert": "modernbert",
+}
 """model_type -> module of the family in this package, imported when needed."""
 NATIVE = "native"
 BUILTIN = Path(__file__).parents[1] / "builtin"
@@ -47,8 +54,9 @@ def load(
     """Load a frozen masked diffusion language model.
 
     dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
-    device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
-    block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
+    device defaults to the first GPU if there is one. `attention` chooses where a family has
+    both kinds: `full` or `block-causal`. `auto` is, for LLaDA-2, full attention for one block and block-causal
+    attention for several; for A2D what the published checkpoint was trained with, else full. mask_id and eos_ids override those of the checkpoint; eos_ids lists
     EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
     the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that take the place of
     the checkpoint's own, field by field.
@@ -58,6 +66,7 @@ def load(
     number = find_dtype(dtype, place)
     special = {"mask_id": mask_id, "eos_ids": eos_ids}
     found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
+    found.family.check_attention(attention)
     network = _network(found, number, place, digest)
     vocabulary = network.get_input_embeddings().num_embeddings
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
@@ -71,6 +80,8 @@ def load(
 def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | None) -> Any:
     try:
         with Weights(CheckpointFolder(found.folder)) as weights:
+            with _about(found.folder):
+                check_ties(found.config, [name for file in weights.files for name in file.stored])
             network, digests = weights.load(found.family, found.config, dtype, device, hashing=digest is not None)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
@@ -103,8 +114,10 @@ class Checkpoint:
 
     @property
     def own(self) -> OwnSettings:
-        """The decoding settings that were given, then the checkpoint's own."""
-        return self.settings.over(OwnSettings.read(self.config.get("decoding", {})))
+        """The decoding settings that were given, then the checkpoint's own, then what is known of it by name."""
+        known = known_model(self.source.name) if self.family.name.startswith("a2d") else None
+        published = OwnSettings(block_length=known.block_length if known else None)
+        return self.settings.over(OwnSettings.read(self.config.get("decoding", {})).over(published))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -135,8 +148,8 @@ def find_checkpoint(
     tokenizer = load_tokenizer(folder, read, family)
     with _about(folder):
         family.check(config)
-        mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
-        ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+        mask = find_mask_id(config, family, tokenizer) if mask_id is None else mask_id
+        ends = tuple(eos_ids) if eos_ids is not None else find_eos_ids(config, family, tokenizer)
         length = max_length or family.max_length(config)
     check_special_ids(tokenizer, family, mask, ends)
     source = Source(str(model), family.name, commit)
@@ -189,8 +202,10 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
         return folder, revision
     name = str(model)
     if isinstance(model, Path) or name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = ", ".join(hub for _, family in families() for hub in family.models)
-        raise CheckpointError(f"no such folder: {name}; give a folder or a Hugging Face id such as {known}")
+        known = ", ".join(each.name for each in known_models()[:3])
+        raise CheckpointError(
+            f"no such folder: {name}; give a folder or a Hugging Face id such as {known} (softdlm models lists all)"
+        )
     from huggingface_hub import snapshot_download
 
     try:
@@ -244,21 +259,3 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
 def cpu_has_bfloat16() -> bool:
     """Whether this CPU multiplies in bfloat16; others emulate it and are slower than in float32."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-
-
-def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
-    check_fields(config, {"mask_token_id": TOKEN_ID})
-    stated = [config.get("mask_token_id"), token_id(tokenizer, family.mask_token), family.mask_id]
-    return next(value for value in stated if value is not None)
-
-
-def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:
-    """EOS, then the end-of-turn token if it is inside this checkpoint's vocabulary."""
-    check_fields(config, {"eos_token_id": TOKEN_ID, "pad_token_id": TOKEN_ID})
-    stated = [config.get("eos_token_id"), config.get("pad_token_id"), family.eos_id]
-    eos = next(value for value in stated if value is not None)
-    yield eos
-    name, published = family.end_of_turn
-    turn = token_id(tokenizer, name) if tokenizer is not None else published
-    if turn is not None and turn < setting(config, "embedding_size", "vocab_size") and turn != eos:
-        yield turn
