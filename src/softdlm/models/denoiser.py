@@ -174,12 +174,15 @@ class Denoiser:
 class NetworkDenoiser(Denoiser):
     """A stock transformers network without its causal mask."""
 
+    owned = True
+    """Whether nobody else uses the network, so that its weights may be frozen and laid out anew."""
+
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
-        self.network: Any = network.eval().requires_grad_(False)
+        self.network: Any = network.eval().requires_grad_(False) if self.owned else network.eval()
         self.compiled_body: Any = None
         self._compiled: NetworkDenoiser | None = None
         self.attention: Attention = attention
-        super().__init__(self.network.get_input_embeddings().weight, **identity)
+        super().__init__(self.network.get_input_embeddings().weight.detach(), **identity)
 
     @property
     def sync_free(self) -> bool:
@@ -279,9 +282,13 @@ class NetworkDenoiser(Denoiser):
         return self._compiled
 
     def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
-        """Row j from the state that predicts the token at j: that at j itself, or Dream's, at the position before it."""
-        return torch.cat([states[:, :1], states[:, :-1]], dim=1) if self.first_open else states
+        return aligned(states) if self.first_open else states
 
     @torch.no_grad()
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         return self.network.lm_head(hidden)
+
+
+def aligned(raw: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+    """Row j from the state at j - 1, which predicts it in Dream and other networks that keep their parent's shift."""
+    return torch.cat([raw[:, :1], raw[:, :-1]], dim=1)

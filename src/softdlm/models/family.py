@@ -8,6 +8,8 @@ from typing import Any
 
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import Attention, NetworkDenoiser
+from softdlm.models.known import known_model
+from softdlm.models.own_settings import OwnSettings
 
 Index = tuple[int | slice, ...]
 
@@ -68,3 +70,10 @@ class Family:
     def check_attention(self, attention: Attention) -> None:
         if attention != "auto" and attention not in self.attentions:
             raise UsageError(f"{self.name} models have full attention, not {attention!r}: leave attention out")
+
+
+def published(family: Family, name: str) -> OwnSettings:
+    """Decoding settings that go with a checkpoint that is known by name: the blocks of one that must have blocks."""
+    known = known_model(name)
+    blocks = known.block_length if known and family.name.startswith("a2d") else None
+    return OwnSettings(block_length=blocks)

@@ -52,7 +52,7 @@ class LLaDA2(NetworkDenoiser):
 
     def __init__(self, network: Any, **identity: Any) -> None:
         super().__init__(network, **identity)
-        if self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
+        if self.owned and self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
             from softdlm.models.moe import fuse
 
             fuse(network)

@@ -16,11 +16,11 @@ from softdlm import parsing
 from softdlm.errors import CapacityError, CheckpointError, UsageError
 from softdlm.models.config import check_ties
 from softdlm.models.denoiser import Attention, Denoiser, Source
-from softdlm.models.family import Family
+from softdlm.models.family import Family, published
 from softdlm.models.folder import CONFIG, CheckpointFolder
-from softdlm.models.known import known_model, known_models
+from softdlm.models.known import known_models
 from softdlm.models.own_settings import OwnSettings
-from softdlm.models.special_ids import check_special_ids, find_eos_ids, find_mask_id
+from softdlm.models.special_ids import check_special_ids, check_vocabulary, find_eos_ids, find_mask_id
 from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import load_tokenizer
 from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
@@ -68,10 +68,7 @@ def load(
     found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
     found.family.check_attention(attention)
     network = _network(found, number, place, digest)
-    vocabulary = network.get_input_embeddings().num_embeddings
-    for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
-        if not 0 <= value < vocabulary:
-            raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
+    check_vocabulary(found.mask_id, found.eos_ids, network.get_input_embeddings().num_embeddings)
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
     denoiser.own, denoiser.stamp = found.own, found.stamp
     return denoiser
@@ -115,9 +112,8 @@ class Checkpoint:
     @property
     def own(self) -> OwnSettings:
         """The decoding settings that were given, then the checkpoint's own, then what is known of it by name."""
-        known = known_model(self.source.name) if self.family.name.startswith("a2d") else None
-        published = OwnSettings(block_length=known.block_length if known else None)
-        return self.settings.over(OwnSettings.read(self.config.get("decoding", {})).over(published))
+        stated = OwnSettings.read(self.config.get("decoding", {}))
+        return self.settings.over(stated.over(published(self.family, self.source.name)))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -217,11 +213,6 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
     return snapshot, snapshot.name
 
 
-def families() -> Iterator[tuple[str, Family]]:
-    for kind in FAMILIES:
-        yield kind, _family(kind)
-
-
 def _expanded(model: str | Path) -> Path:
     """With the home folder in place of ~; where nobody has it, there is no such folder."""
     try:
@@ -234,10 +225,10 @@ def find_family(config: Mapping[str, Any], folder: Path) -> Family:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder}: unknown model_type {kind!r}; known are {', '.join(FAMILIES)}")
-    return _family(kind)
+    return family_of(kind)
 
 
-def _family(kind: str) -> Family:
+def family_of(kind: str) -> Family:
     return import_module(f"softdlm.models.{FAMILIES[kind]}").FAMILY
 
 

@@ -58,7 +58,7 @@ class ModernBert(NetworkDenoiser):
         raise UsageError(f"{self.source.name} has no KV cache: leave cache out")
 
     def position_bytes(self) -> int:
-        return 0 * len(self.memory(1, 1).keys)
+        return self.memory(1, 1).keys[0].nbytes  # which refuses
 
     def compiled(self, **compiler: Any) -> NetworkDenoiser:
         raise UsageError(f"{self.source.name} has no layers to compile: use another engine than 'compiled'")
@@ -94,7 +94,8 @@ def network(config: Mapping[str, Any]) -> Any:
     given = ("max_position_embeddings", "norm_eps", "local_attention", "layer_types", "rope_parameters")
     older = ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
     stated = {key: config[key] for key in (*given, *older) if config.get(key) is not None}
-    return ModernBertForMaskedLM(ModernBertConfig(**settings(config, *SIZES), **stated, **bidirectional()))
+    special = dict.fromkeys(f"{name}_token_id" for name in ("pad", "eos", "bos", "cls", "sep"))  # of no use to it
+    return ModernBertForMaskedLM(ModernBertConfig(**settings(config, *SIZES), **stated, **special, **bidirectional()))
 
 
 def weights(config: Mapping[str, Any]) -> Iterator[Weight]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from softdlm.errors import CheckpointError, TokenizerError
+from softdlm.errors import CheckpointError, TokenizerError, UsageError
 from softdlm.models.config import TOKEN_ID, TOKEN_IDS, check_fields, setting
 from softdlm.models.family import Family
 from softdlm.models.tokenizer import token_id
@@ -17,7 +17,7 @@ def find_mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> i
     found = next((value for value in stated if value is not None), None)
     if found is None:
         raise CheckpointError(
-            "no mask token: config.json has no mask_token_id, and the tokenizer declares no mask_token and has no "
+            "no mask token: the configuration has no mask_token_id, and the tokenizer declares no mask_token and has no "
             f"{family.mask_token}: pass mask_id="
         )
     return found
@@ -36,7 +36,7 @@ def find_eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> t
     stated += [getattr(tokenizer, "eos_token_id", None), family.eos_id]
     eos = next((value for value in stated if value is not None), None)
     if eos is None:
-        raise CheckpointError("no EOS: neither config.json (eos_token_id) nor the tokenizer has it: pass eos_ids=")
+        raise CheckpointError("no EOS: neither the configuration (eos_token_id) nor the tokenizer has it: pass eos_ids=")
     more = more_ends(family, tokenizer, setting(config, "embedding_size", "vocab_size"))
     return tuple(dict.fromkeys([*(eos if isinstance(eos, list) else [eos]), *more]))
 
@@ -62,3 +62,9 @@ def check_special_ids(tokenizer: Any, family: Family, mask_id: int, eos_ids: Seq
     eos = None if tokenizer is None else tokenizer.eos_token_id
     if eos is not None and eos not in eos_ids:
         raise TokenizerError(f"the tokenizer's EOS id {eos} is not among the EOS ids {list(eos_ids)}: pass eos_ids=")
+
+
+def check_vocabulary(mask_id: int, eos_ids: Sequence[int], vocabulary: int) -> None:
+    for name, value in [("mask_id", mask_id), *(("eos_ids", end) for end in eos_ids)]:
+        if not 0 <= value < vocabulary:
+            raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
