@@ -33,7 +33,12 @@ DECODER = {
     "use_cache": True,
     "vocab_size": 208,
 }
-QWEN = {"max_window_layers": 3, "sliding_window": None, "use_sliding_window": False, "layer_types": ["full_attention"] * 3}
+QWEN = {
+    "max_window_layers": 3,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "layer_types": ["full_attention"] * 3,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "a2d-qwen3": {
         **DECODER,
@@ -120,10 +125,10 @@ STOCK = {
     "modernbert": "ModernBertForMaskedLM",
 }
 SMALL = tuple(CONFIGS)
+QWEN_TOKENS = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "mask_token": "<|mask|>"}
 TOKENS = {
-    **dict.fromkeys(
-        ["a2d-qwen3", "a2d-qwen2"], {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "mask_token": "<|mask|>"}
-    ),
+    "a2d-qwen3": QWEN_TOKENS,
+    "a2d-qwen2": QWEN_TOKENS,
     "a2d-llama": {"eos_token": "<|end_of_text|>", "pad_token": "<|end_of_text|>", "bos_token": "<|begin_of_text|>"}
     | {"mask_token": "<|mask|>"},
     "modernbert": {

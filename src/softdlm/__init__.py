@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from softdlm.evaluate.tune import tune
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp, SoftToken
     from softdlm.generation import generate
-    from softdlm.models.denoiser import Denoiser
     from softdlm.models.contract import check_denoiser
+    from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
     from softdlm.models.wrap import wrap
     from softdlm.rival_commit import KLASS, LRDCommit, Prophet, ReMixCommit, TopNEps

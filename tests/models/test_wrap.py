@@ -1,8 +1,8 @@
 """softdlm.wrap: the wrapped network gives its own logits, and what cannot be known or done is said.
 
 LLaDA's, Dream's and LLaDA-2's remote code cannot be fetched here. Small classes with the signatures of their forward
-passes stand in for it; they show that the conventions are kept, not that the remote code itself runs.
-bitsandbytes, torchao, peft and accelerate are in no extra of this package: their tests are skipped where they are absent.
+passes stand in for it; they show that conventions are kept, not that it runs.
+bitsandbytes, torchao, peft and accelerate are in no extra of this package: without them their tests are skipped.
 """
 
 from __future__ import annotations
@@ -35,8 +35,16 @@ def llada_network(**more: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     same = {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-    same |= {"num_key_value_heads": "n_kv_heads", "intermediate_size": "mlp_hidden_size", "vocab_size": "embedding_size"}
-    same |= {"max_position_embeddings": "max_sequence_length", "rms_norm_eps": "rms_norm_eps", "rope_theta": "rope_theta"}
+    same |= {
+        "num_key_value_heads": "n_kv_heads",
+        "intermediate_size": "mlp_hidden_size",
+        "vocab_size": "embedding_size",
+    }
+    same |= {
+        "max_position_embeddings": "max_sequence_length",
+        "rms_norm_eps": "rms_norm_eps",
+        "rope_theta": "rope_theta",
+    }
     values = {ours: CONFIG[theirs] for ours, theirs in same.items()}
     network = LlamaForCausalLM(LlamaConfig(**values, **more))
     tensors = load_file(DATA / "llada" / "model.safetensors")
@@ -100,20 +108,26 @@ class Remote(nn.Module):
 
 
 class LLaDAModelLM(Remote):
-    def forward(self, input_ids: Any = None, inputs_embeds: Any = None, attention_mask: Any = None, attention_bias: Any = None):  # noqa: E501
+    def forward(
+        self, input_ids: Any = None, inputs_embeds: Any = None, attention_mask: Any = None, attention_bias: Any = None
+    ):
         assert attention_mask is None  # ignored by older copies of the code
         return self.run(input_ids, inputs_embeds, attention_bias, None)
 
 
 class DreamModel(Remote):
-    def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, inputs_embeds: Any = None):  # noqa: E501
-        full = isinstance(attention_mask, str) and attention_mask == "full"
-        assert full or attention_mask.ndim == 4
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, inputs_embeds: Any = None
+    ):
+        full = attention_mask == "full" if isinstance(attention_mask, str) else False
+        assert full or getattr(attention_mask, "ndim", 0) == 4
         return self.run(input_ids, inputs_embeds, None if full else attention_mask, position_ids)
 
 
 class LLaDA2MoeModelLM(Remote):
-    def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, inputs_embeds: Any = None):  # noqa: E501
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, inputs_embeds: Any = None
+    ):
         assert attention_mask.ndim == 4
         assert attention_mask.is_floating_point()
         return self.run(input_ids, inputs_embeds, attention_mask, position_ids)
@@ -136,10 +150,16 @@ def test_remote_code_is_called_by_its_conventions(name: str) -> None:
     assert (model.mask_id, model.eos_ids, model.max_length) == (ours.mask_id, ours.eos_ids, ours.max_length)
     real = torch.ones_like(ROWS, dtype=torch.bool)
     real[1, 7:] = False
-    for sight in ({}, {"attention_mask": real}, {"block_length": 4} if name == "llada2" else {}):
+    sights: list[dict[str, Any]] = [{}, {"attention_mask": real}, {"block_length": 4} if name == "llada2" else {}]
+    for sight in sights:
         found, expected = model.logits(ROWS, **sight), ours.logits(ROWS, **sight)
         torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
-    how: Any = {"max_new_tokens": 12, "commit": Steps(4), "early_finish": False, "feedback": softdlm.Slerp(k=2, lam=0.3)}
+    how: Any = {
+        "max_new_tokens": 12,
+        "commit": Steps(4),
+        "early_finish": False,
+        "feedback": softdlm.Slerp(k=2, lam=0.3),
+    }
     how |= {"block_length": 4} if name == "llada2" else {}
     prompts = [[5, 6, 7], [9, 8, 7, 6, 5]]
     assert [each.ids for each in softdlm.generate(model, prompts, **how)] == [
@@ -192,9 +212,17 @@ def test_a_masked_language_model_of_a_known_type_needs_no_family() -> None:
         (lambda: llada_network(), {}, r"model_type 'llama', is causal by itself: pass family= .*\(llada, a2d-llama\)"),
         (lambda: llada_network(), {"family": "a2d-qwen3"}, "'a2d-qwen3' is a Qwen3ForCausalLM of transformers"),
         (lambda: llada_network(), {"family": "gpt"}, "family must be one of llada, Dream, .* not 'gpt'"),
-        (lambda: llada_network(), {"family": "llada"}, "no mask token: the configuration has no mask_token_id.*mask_id="),
+        (
+            lambda: llada_network(),
+            {"family": "llada"},
+            "no mask token: the configuration has no mask_token_id.*mask_id=",
+        ),
         (lambda: llada_network(eos_token_id=None), {"family": "llada", "mask_id": 187}, "no EOS: .* pass eos_ids="),
-        (lambda: llada_network(), {"family": "llada", "mask_id": 999}, "mask_id 999 lies outside the vocabulary of 192"),
+        (
+            lambda: llada_network(),
+            {"family": "llada", "mask_id": 999},
+            "mask_id 999 lies outside the vocabulary of 192",
+        ),
         (lambda: llada_network(), {"family": "llada", "attention": "block-causal", **SPECIAL}, "have full attention"),
         (lambda: llada_network().model, {"family": "llada"}, "has no LM head: load it with AutoModelForCausalLM"),
         (lambda: nn.DataParallel(llada_network()), {}, r"DataParallel: pass its \.module"),
@@ -251,8 +279,8 @@ def check_quantised(network: Any, plain: Tensor) -> None:
     torch.testing.assert_close(found, own_logits(network, ROWS))
     assert 0.97 < torch.cosine_similarity(found.float().flatten(), plain.flatten(), 0) < 1 - 1e-6
     assert not model.sync_free
-    for cache in (None, "prefix"):
-        answer = softdlm.generate(model, [3, 4, 5], max_new_tokens=8, block_length=4, cache=cache, early_finish=False)
+    for kept in (None, "prefix"):
+        answer = softdlm.generate(model, [3, 4, 5], max_new_tokens=8, block_length=4, cache=kept, early_finish=False)
         assert model.mask_id not in answer.canvas_ids
 
 
@@ -274,7 +302,9 @@ def test_eight_bits_of_bitsandbytes() -> None:
         for part in (layer.self_attn, layer.mlp):
             for name, each in list(part.named_children()):
                 if isinstance(each, nn.Linear):
-                    eight = modules.Linear8bitLt(each.in_features, each.out_features, bias=False, has_fp16_weights=False)
+                    eight = modules.Linear8bitLt(
+                        each.in_features, each.out_features, bias=False, has_fp16_weights=False
+                    )
                     eight.load_state_dict(each.state_dict())
                     setattr(part, name, eight.to("cpu"))
     check_quantised(network, plain)

@@ -12,7 +12,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from softdlm.errors import UsageError
-from softdlm.models.config import COMMON, SIZES, THETA, Field, Flag, check_fields, check_heads, require, setting, settings
+from softdlm.models.config import (
+    COMMON,
+    SIZES,
+    THETA,
+    Field,
+    Flag,
+    check_fields,
+    check_heads,
+    require,
+    setting,
+    settings,
+)
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import Weight
 from softdlm.models.known import known_model

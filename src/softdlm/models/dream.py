@@ -1,4 +1,4 @@
-"""Dream-v0-Instruct-7B, Dream-Coder-v0 and DiffuCoder: Qwen2 without the causal mask; its output at j - 1 predicts the token at j."""
+"""Dream-v0, Dream-Coder-v0 and DiffuCoder: Qwen2 without the causal mask; the output at j - 1 predicts token j."""
 
 from __future__ import annotations
 

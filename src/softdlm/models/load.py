@@ -54,12 +54,12 @@ def load(
     """Load a frozen masked diffusion language model.
 
     dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
-    device defaults to the first GPU if there is one. `attention` chooses where a family has
-    both kinds: `full` or `block-causal`. `auto` is, for LLaDA-2, full attention for one block and block-causal
-    attention for several; for A2D what the published checkpoint was trained with, else full. mask_id and eos_ids override those of the checkpoint; eos_ids lists
-    EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
-    the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that take the place of
-    the checkpoint's own, field by field.
+    device defaults to the first GPU if there is one. `attention` chooses where a family has both kinds: `full` or
+    `block-causal`. `auto` is, for LLaDA-2, full attention for one block and block-causal attention for several; for A2D
+    what the published checkpoint was trained with, else full. mask_id and eos_ids override those of the checkpoint;
+    eos_ids lists EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused;
+    it is taken of the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that
+    take the place of the checkpoint's own, field by field.
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)

@@ -17,7 +17,7 @@ def find_mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> i
     found = next((value for value in stated if value is not None), None)
     if found is None:
         raise CheckpointError(
-            "no mask token: the configuration has no mask_token_id, and the tokenizer declares no mask_token and has no "
+            "no mask token: the configuration has no mask_token_id, the tokenizer declares no mask_token and has no "
             f"{family.mask_token}: pass mask_id="
         )
     return found
@@ -36,7 +36,9 @@ def find_eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> t
     stated += [getattr(tokenizer, "eos_token_id", None), family.eos_id]
     eos = next((value for value in stated if value is not None), None)
     if eos is None:
-        raise CheckpointError("no EOS: neither the configuration (eos_token_id) nor the tokenizer has it: pass eos_ids=")
+        raise CheckpointError(
+            "no EOS: neither the configuration (eos_token_id) nor the tokenizer has it: pass eos_ids="
+        )
     more = more_ends(family, tokenizer, setting(config, "embedding_size", "vocab_size"))
     return tuple(dict.fromkeys([*(eos if isinstance(eos, list) else [eos]), *more]))
 

@@ -84,14 +84,18 @@ def base_network(network: Any) -> Any:
     if isinstance(network, Denoiser):
         raise UsageError(f"this {given} is a Denoiser already: use it as it is")
     if isinstance(network, str | Path):
-        raise UsageError(f"wrap takes a network that is in memory, not a name: softdlm.load({str(network)!r}) reads files")
+        raise UsageError(
+            f"wrap takes a network that is in memory, not a name: softdlm.load({str(network)!r}) reads files"
+        )
     for inside in ("module", "_orig_mod"):
-        if isinstance(network, nn.Module) and inside in network._modules and not hasattr(network, "peft_config"):
+        if isinstance(network, nn.Module) and inside in network._modules:
             raise UsageError(f"this is a network inside a {given}: pass its .{inside}")
-    if hasattr(network, "peft_config"):
-        if any(getattr(each, "is_prompt_learning", False) for each in network.peft_config.values()):
-            raise UsageError("a learned prompt is no part of the network: only adapters inside it, such as LoRA, can be wrapped")
-        network = network.get_base_model()
+    if hasattr(network, "get_base_model"):  # of peft
+        if any(getattr(each, "is_prompt_learning", False) for each in network.peft_config.values()):  # type: ignore[operator]
+            raise UsageError(
+                "a learned prompt is no part of the network: only adapters inside it, such as LoRA, can be wrapped"
+            )
+        network = network.get_base_model()  # type: ignore[operator]
     needed = ("config", "get_input_embeddings", "get_output_embeddings")
     if not isinstance(network, nn.Module) or not all(hasattr(network, each) for each in needed):
         raise UsageError(f"network must be a transformers model with an LM head, not {given}; {ELSEWHERE}")
@@ -130,8 +134,10 @@ def find_kind(base: Any, about: Mapping[str, Any], family: str | None) -> Family
         return _encoder(name)
     found = family_of(family or str(kind))
     if is_stock(base, found):
-        return found if kind == found.name else replace(
-            found, mask_id=None, eos_id=None, end_of_turn=(found.end_of_turn[0], None)
+        return (
+            found
+            if kind == found.name
+            else replace(found, mask_id=None, eos_id=None, end_of_turn=(found.end_of_turn[0], None))
         )
     if kind != found.name or found.name not in CALLS:
         raise UsageError(f"family {found.name!r} is a {found.stock} of transformers, or its own code; this is a {name}")
@@ -185,7 +191,11 @@ class InMemory(NetworkDenoiser):
         """Whether all weights are tensors of one device and of a floating-point type."""
         weights = self.weights()
         whole = all(type(each) in (nn.Parameter, nn.Buffer, Tensor) for each in weights)
-        return whole and all(each.device == self.device for each in weights) and all(map(is_float, self.network.parameters()))
+        return (
+            whole
+            and all(each.device == self.device for each in weights)
+            and all(map(is_float, self.network.parameters()))
+        )
 
     @property
     def sync_free(self) -> bool:
@@ -199,7 +209,9 @@ class InMemory(NetworkDenoiser):
         return super().weight_addresses() if self.plain else ()
 
     def compiled(self, **compiler: Any) -> NetworkDenoiser:
-        raise UsageError("compiled layers lay the weights anew, which are not ours: use another engine, or softdlm.load")
+        raise UsageError(
+            "compiled layers lay the weights anew, which are not ours: use another engine, or softdlm.load"
+        )
 
     def memory(self, batch: int, length: int) -> KVMemory:
         if len({each.device for each in self.weights()}) > 1:
