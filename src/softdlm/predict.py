@@ -31,8 +31,6 @@ from softdlm.types import Canvas, Prediction, ids_on
 Confidence = Literal["tempered", "untempered"]
 CHUNK_ELEMENTS = 2**26
 """Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
-
-
 LEAST_TEMPERATURE = 1e-6
 """Logits are divided by the temperature; by a much smaller one they would overflow. This one draws the likeliest."""
 

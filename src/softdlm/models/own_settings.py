@@ -38,8 +38,8 @@ class OwnSettings:
 
         A rule in a file is a program, which whoever wrote these settings must not choose.
         """
-        whole = dict.fromkeys(COUNTS, int)
-        kinds = {"max_new_tokens": int, "feedback": str, "commit": str, **whole, "lam": (int, float)}
+        kinds = {"max_new_tokens": int, "feedback": str, "commit": str, "k": int, "lam": (int, float)}
+        kinds |= {"block_length": int}
         if not isinstance(stated, Mapping) or stated.keys() - kinds.keys():
             raise CheckpointError(f"{place} says decoding = {stated!r}; it may hold {', '.join(kinds)}")
         for name, value in stated.items():
@@ -54,8 +54,8 @@ class OwnSettings:
         counts = [value for name in COUNTS if (value := getattr(own, name)) is not None]
         if min(counts, default=1) < 1 or not 0 <= (own.lam or 0) <= 1:
             raise CheckpointError(
-                f"{place} says decoding = {dict(stated)!r}; k, max_new_tokens and block_length start at 1, lam lies "
-                "in [0, 1]"
+                f"{place} says decoding = {dict(stated)!r}; block_length, k and max_new_tokens start at 1, lam "
+                "lies in [0, 1]"
             )
         return own
 
