@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 import softdlm
 from softdlm import CheckpointError, Steps, TokenizerError, UsageError
+from softdlm.cli.main import app
 from softdlm.models.known import known_models
 from softdlm.models.load import find_family
 from softdlm.models.weights import skeleton
@@ -260,6 +262,16 @@ def test_a_published_bd3lm_needs_no_words(monkeypatch: pytest.MonkeyPatch) -> No
     assert (model.block_causal, model.own.block_length) == (True, 32)
     plain: Any = softdlm.load("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1")
     assert (plain.block_causal, plain.own.block_length) == (False, None)
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_a_family_is_evaluated(family: str, tmp_path: Path) -> None:
+    """`softdlm eval` as the command line runs it: the protocol is recorded and the cell is whole."""
+    words = ["eval", "-m", str(folder(family)), "--task", "mini-math", "--method", "slerp", "--k", "2", "--lam", "0.3"]
+    words += ["--tokens-per-step", "4", "--limit", "1", "-n", "8", "--device", "cpu", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert len(list((tmp_path / "out").glob("*/summary.json"))) >= 1
 
 
 QWEN_3 = {"head_dim": 128, "num_attention_heads": 16, "num_key_value_heads": 8, "tie_word_embeddings": True}
