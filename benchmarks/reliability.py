@@ -63,7 +63,7 @@ class Group:
         self.ends[end.kind] += 1
         if end.kind in BAD:
             self.wrong.append(f"{self.name}: {repeats}: {end.kind}: {end.words}")
-        elif end.words and (end.kind == "worked" or end.words == "usage"):
+        elif end.words and end.kind == "worked":
             self.remarks[end.words] += 1
 
 

@@ -1,6 +1,8 @@
 """Loading: what goes wrong is named, what is overridden stays so, nothing is guessed."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
+from softdlm.errors import ResultsError
 from softdlm.models import load as loading
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import INDEX
@@ -289,3 +292,19 @@ def test_a_checkpoint_may_name_the_settings_that_suit_it(tmp_path: Path) -> None
     for number, bad in enumerate(({"lambda": 0.4}, {"lam": 1.5}, {"lam": "0.5"}, {"k": 0}, [3, 0.5])):
         with pytest.raises(CheckpointError, match=r"config\.json says decoding"):
             softdlm.load(altered(tmp_path / str(number), "llada", decoding=bad))
+
+
+@pytest.mark.parametrize(
+    ("step", "place"), [("write_bytes", "the temporary folder .*softdlm-"), ("mkdir", "a temporary")]
+)
+def test_a_tokenizer_that_cannot_be_copied_names_the_place_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch, step: str, place: str
+) -> None:
+    """As under a limit on the size of files, whose error names no file."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(*((Path, step) if step == "write_bytes" else (os, step)), refuse)
+    with pytest.raises(ResultsError, match=f"^cannot write {place}.*: File too large; make room, or set TMPDIR"):
+        loading.find_checkpoint("builtin")

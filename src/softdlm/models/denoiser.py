@@ -46,6 +46,8 @@ class Denoiser:
     """The checkpoint's own settings: they fill what a Decoding leaves out."""
     stamp: tuple[Any, ...] = ()
     """What the system said of the checkpoint's files when they were read; whether they changed since is seen by it."""
+    digest: str | None = None
+    """Of the bytes that were loaded, where `load` was asked for it."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def load(
     mask_id: int | None = None,
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
-    digest: str | None = None,
+    digest: str | bool | None = None,
     settings: str | Path | OwnSettings | None = None,
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
@@ -58,8 +58,8 @@ def load(
     `block-causal`. `auto` is, for LLaDA-2, full attention for one block and block-causal attention for several; for A2D
     what the published checkpoint was trained with, else full. mask_id and eos_ids override those of the checkpoint;
     eos_ids lists EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused;
-    it is taken of the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that
-    take the place of the checkpoint's own, field by field.
+    it is taken of the bytes that were loaded. With digest=True it is only taken: `model.digest`. `settings` is a file
+    that `softdlm tune` wrote: decoding settings that take the place of the checkpoint's own, field by field.
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
@@ -67,27 +67,31 @@ def load(
     special = {"mask_id": mask_id, "eos_ids": eos_ids}
     found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
     found.family.check_attention(attention)
-    network = _network(found, number, place, digest)
+    network, loaded = _network(found, number, place, digest)
     check_vocabulary(found.mask_id, found.eos_ids, network.get_input_embeddings().num_embeddings)
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
-    denoiser.own, denoiser.stamp = found.own, found.stamp
+    denoiser.own, denoiser.stamp, denoiser.digest = found.own, found.stamp, loaded
     return denoiser
 
 
-def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | None) -> Any:
+def _network(
+    found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | bool | None
+) -> tuple[Any, str | None]:
+    """The network, and the digest of what was loaded where one was asked for."""
     try:
         with Weights(CheckpointFolder(found.folder)) as weights:
             with _about(found.folder):
                 check_ties(found.config, [name for file in weights.files for name in file.stored])
-            network, digests = weights.load(found.family, found.config, dtype, device, hashing=digest is not None)
+            network, digests = weights.load(found.family, found.config, dtype, device, hashing=bool(digest))
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
-    if digest is not None and (loaded := joint_digest({**found.digests, **digests})) != digest:
+    loaded = joint_digest({**found.digests, **digests}) if digest else None
+    if isinstance(digest, str) and loaded is not None and loaded != digest:
         raise CheckpointError(
             f"{found.folder} has changed since its digest was taken: it was {digest[:12]}, what was loaded has "
             f"{loaded[:12]}; run the same again to take the files that are there now"
         )
-    return network
+    return network, loaded
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Checkpoint:
 
     @property
     def from_hub(self) -> bool:
-        return self.source.name != "builtin" and not _expanded(self.source.name).is_dir()
+        return not is_local(self.source.name)
 
 
 def find_checkpoint(
@@ -211,6 +215,11 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
         remedy = "check the name, the revision and the network, or give a folder"
         raise CheckpointError(f"cannot get {name} from the Hugging Face hub: {reason}; {remedy}") from error
     return snapshot, snapshot.name
+
+
+def is_local(model: str) -> bool:
+    """Whether the name means files of this machine, which have no commit to be known by."""
+    return model == "builtin" or _expanded(model).is_dir()
 
 
 def _expanded(model: str | Path) -> Path:

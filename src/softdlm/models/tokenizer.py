@@ -6,13 +6,12 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from softdlm.errors import TokenizerError
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG
-from softdlm.records.files import parse_json
+from softdlm.records.files import parse_json, temporary_folder
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
 
@@ -24,15 +23,15 @@ def load_tokenizer(folder: Path, files: Mapping[str, bytes], family: Family) -> 
     """
     if not any(name in files for name in FILES):
         return None
-    with TemporaryDirectory(prefix="softdlm-") as copy:
+    with temporary_folder() as copy:
         for name, data in files.items():
-            Path(copy, name).write_bytes(_about_tokenizer(data) if name == CONFIG else data)
+            (copy / name).write_bytes(_about_tokenizer(data) if name == CONFIG else data)
         try:
-            tokenizer = _read(copy, family)
+            tokenizer = _read(str(copy), family)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # all else is its verdict on the files: its Rust part raises what is no Exception
-            reason = " ".join(str(error).split()).replace(copy, str(folder))[:300]
+            reason = " ".join(str(error).split()).replace(str(copy), str(folder))[:300]
             raise TokenizerError(f"the tokenizer in {folder} cannot be loaded: {reason}") from error
     tokenizer.name_or_path = str(folder)
     if tokenizer.chat_template is None:
