@@ -211,8 +211,7 @@ def _in_a_child(words: list[str], place: Path) -> End:
         return End("traceback", last)
     if os.WEXITSTATUS(status) == 0:
         return End("worked")
-    usage = text.startswith("Usage: ")
-    return End("refused" if usage or last.startswith("softdlm: ") else "traceback", "usage" if usage else last)
+    return End("refused" if last.startswith("softdlm: ") else "traceback", last)
 
 
 KINDS = {"checkpoints": checkpoints, "journals": journals, "commands": commands}

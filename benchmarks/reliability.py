@@ -63,7 +63,7 @@ class Group:
         self.ends[end.kind] += 1
         if end.kind in BAD:
             self.wrong.append(f"{self.name}: {repeats}: {end.kind}: {end.words}")
-        elif end.words and (end.kind == "worked" or end.words == "usage"):
+        elif end.words and end.kind == "worked":
             self.remarks[end.words] += 1
 
 
@@ -197,6 +197,11 @@ def chaos_words(file: Path | None) -> str:
     )
 
 
+def newest(name: str) -> Path:
+    """The newest result file of this name."""
+    return max((ROOT / "benchmarks" / "results").glob(f"*-{name}"))
+
+
 def page(groups: list[Group], absent: dict[str, str], seconds: float, chaos: Path | None) -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     user = "root" if os.geteuid() == 0 else "an ordinary user"
@@ -215,15 +220,14 @@ def page(groups: list[Group], absent: dict[str, str], seconds: float, chaos: Pat
         wrong=wrong + missing or "Nothing.\n",
         deadline=f"{SECONDS:.0f}",
         chaos=chaos_words(chaos),
+        server=newest("serve-faults.md").read_text().strip(),
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reliability.md")
-    parser.add_argument(
-        "--chaos", type=Path, default=max((ROOT / "benchmarks" / "results").glob("*-chaos.json"), default=None)
-    )
+    parser.add_argument("--chaos", type=Path, default=newest("chaos.json"))
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,8 @@ from serve_process import Server, say
 
 INSIDE = re.compile(r'Traceback|File "|\.py"|site-packages|softdlm/serve|0x[0-9a-f]{8}')
 """What only the inside of the server knows."""
+MARK = "OTHERSMARK"
+"""In the prompts of clients that go on meanwhile: no response and no log may show it."""
 KEYS = {"message", "type", "param", "code"}
 REFERENCE = ("/v1/completions", {"prompt": "Tom has 3 apples and buys 4 more. How many?", "max_tokens": 32})
 
@@ -142,6 +145,36 @@ class Victims:
         self.stop.set()
         for each in self.threads:
             each.join(120)
+
+
+@contextmanager
+def beside(group: Group, server: Server, *marks: str, count: int = 2, clean: bool = True) -> Iterator[Victims]:
+    """Ordinary clients go on meanwhile. Afterwards the server is idle, answers as before, and its log holds no prompt,
+    no key and, where it is to be `clean`, no traceback.
+    """
+    before = reference(server)
+    with Victims(server, MARK, count) as victims:
+        yield victims
+    group.expect("others", bool(victims.seconds) and not victims.wrong, victims.wrong[:3])
+    group.notes["answers to other clients meanwhile"] = len(victims.seconds)
+    group.expect("idle afterwards", server.idle_within(60) is not None, "not idle")
+    group.expect("right afterwards", (now := reference(server)) == before, now[:200])
+    text = server.log_text()
+    group.expect("nothing of prompts or keys in the log", not any(mark in text for mark in (MARK, *marks)), text[-800:])
+    if clean:
+        group.expect("no traceback in the log", "Traceback" not in text, text[-1500:])
+    else:
+        group.notes["tracebacks in the operator's log"] = text.count("Traceback")
+
+
+def must_fail(group: Group, server: Server, what: str, body: dict[str, Any], secrets: Sequence[str]) -> None:
+    """One request that ends with the error object: as its status, or as the last event of its stream."""
+    answer = server.post("/v1/completions", body)
+    kind, streamed = answer.headers["content-type"], body["stream"]
+    found = faults_of(answer.status_code, kind, answer.content, secrets, [200] if streamed else [500, 400])
+    told = stream_error(answer.text) if streamed else answer.json().get("error")
+    group.notes.setdefault("message", told and told["message"])
+    group.add(f"{what} stream={streamed}", found if told else [*found, "no error"], told and told["code"])
 
 
 def raw(

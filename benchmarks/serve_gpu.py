@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 import uvicorn
+from serve_load import decode
 
 from softdlm.bench.shapes import build_model, find_shape
 from softdlm.decoding import settle
 from softdlm.engine.answer import Answer
-from softdlm.engine.queue import Engine
 from softdlm.serve.app import make_app
 from softdlm.serve.settings import Limits
 
@@ -50,15 +50,8 @@ def alone(model: Any, prompts: list[list[int]], new: int, kind: Any, rows: int) 
     """Seconds of the engine for these requests, and their tokens."""
     decoding = settle(model, None, {**HOW, "max_new_tokens": new, "eos": "forbid"})
     answers = [Answer(model, 0, prompt, decoding) for prompt in prompts]
-    start = time.perf_counter()
-    with Engine(model, batch_size=rows, engine=kind) as queue:
-        for answer in answers:
-            queue.submit(answer)
-        while queue.busy:
-            for answer in queue.step():
-                if answer.error:
-                    raise answer.error
-    return time.perf_counter() - start, [answer.generation.ids for answer in answers if answer.generation]
+    seconds = decode(model, answers, rows, kind)
+    return seconds, [answer.generation.ids for answer in answers if answer.generation]
 
 
 async def stream(prompt: list[int], new: int) -> tuple[float, float, str]:

@@ -90,16 +90,22 @@ async def all_of(port: int, asked: Sequence[Asked], clients: int) -> list[Reply]
 def alone(model: Any, asked: Iterable[Asked], rows: int) -> tuple[float, list[str], int]:
     """Seconds of the engine for these requests, unheard; their texts, and their tokens together."""
     answers = [_answer(model, *each) for each in asked]
+    seconds = decode(model, answers, rows)
+    made = [answer.generation for answer in answers if answer.generation]
+    return seconds, [each.text for each in made], sum(len(each.ids) for each in made)
+
+
+def decode(model: Any, answers: Sequence[Answer], rows: int, kind: Any = "auto") -> float:
+    """Seconds of the engine alone, which knows all requests from the start."""
     began = time.perf_counter()
-    with Engine(model, batch_size=rows) as queue:
+    with Engine(model, batch_size=rows, engine=kind) as queue:
         for answer in answers:
             queue.submit(answer)
         while queue.busy:
             for answer in queue.step():
                 if answer.error:
                     raise answer.error
-    made = [answer.generation for answer in answers if answer.generation]
-    return time.perf_counter() - began, [each.text for each in made], sum(len(each.ids) for each in made)
+    return time.perf_counter() - began
 
 
 def _answer(model: Any, path: str, body: dict[str, Any]) -> Answer:

@@ -75,9 +75,9 @@ class Server:
     def signal(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
-    def end(self, seconds: float = 60) -> int:
-        """The exit code; a server that does not end is killed."""
-        if self.process.poll() is None:
+    def end(self, seconds: float = 60, signalled: bool = False) -> int:
+        """The exit code; a server that does not end is killed. One that was `signalled` is only waited for."""
+        if not signalled and self.process.poll() is None:
             self.signal()
         try:
             return self.process.wait(seconds)

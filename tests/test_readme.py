@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_checkpoints import small_checkpoint
 from tests.tokenizers import checkpoint
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs" / "results.md").read_text()
 DECODING = (ROOT / "docs" / "decoding.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 HUB = "GSAI-ML/LLaDA-8B-Instruct"
 
 
@@ -62,7 +64,19 @@ def test_the_docs_list_every_field_that_a_user_may_set_or_read() -> None:
             assert f"`{each.name}`" in DECODING, f"docs/decoding.md lacks {kind.__name__}.{each.name}"
 
 
-COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("softdlm ")]
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    code = "\n".join(blocks("python", TUTORIAL))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    vanilla, euclidean, slerp = re.findall(r"#### ?(\S+)", done.stdout)[:3]
+    assert vanilla != "5", "the tutorial says that vanilla decoding fails here"
+    assert (euclidean, slerp) == ("5", "5")
+
+
+PAGES_WITH_COMMANDS = README + TUTORIAL
+COMMANDS = [
+    line for block in blocks("bash", PAGES_WITH_COMMANDS) for line in block.splitlines() if line.startswith("softdlm ")
+]
 
 
 def test_there_are_commands() -> None:
@@ -80,6 +94,39 @@ def test_the_commands_run(command: str, folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+RECIPES = (ROOT / "docs" / "recipes.md").read_text()
+LAPTOP = [line for block in blocks("bash", RECIPES) for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_checkpoint(tmp_path_factory.mktemp("recipes"), "a2d-qwen3")
+
+
+@pytest.mark.parametrize("command", LAPTOP)
+def test_the_laptops_commands_run(command: str, small_folder: Path, tmp_path: Path) -> None:
+    """On a tiny checkpoint in the format of the 0.6 B ones, in an empty folder."""
+    words = shlex.split(command.replace("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1", str(small_folder)))[1:]
+    done = subprocess.run([sys.executable, "-m", "softdlm", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "dllm-hub" not in done.stdout or words == ["doctor"]
+
+
+def test_the_recipes_memory_is_what_doctor_counts() -> None:
+    from softdlm.cli.doctor import needs
+    from softdlm.cli.models import listed
+
+    free = {"CPU": 0, "cuda:0": 0}
+    found = {each.name: [round(place["GiB"], 1) for place in list(needs(each, free).values())[1:]] for each in listed()}
+    rows = re.findall(
+        r"^\| `(dllm-hub/Qwen\S+)`.*\| (\d\.\d) GiB \| (\d\.\d) GiB on a GPU \|$", RECIPES, flags=re.MULTILINE
+    )
+    assert len(rows) == 3
+    assert all(found[name] == [float(cpu), float(gpu)] for name, cpu, gpu in rows)
+    assert found["GSAI-ML/LLaDA-8B-Instruct"][0] == 31.9
+    assert "it is 31.9 GiB" in RECIPES
+
+
 def test_the_example_shows_what_the_docs_show() -> None:
     example = ROOT / "examples" / "harry_potter.py"
     done = subprocess.run(
@@ -93,7 +140,7 @@ def test_the_example_shows_what_the_docs_show() -> None:
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 

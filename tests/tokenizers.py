@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.conftest import DATA
 
+QWEN = {"<|endoftext|>": 193, "<|im_start|>": 194, "<|im_end|>": 195, "<think>": 196, "</think>": 197, "<|mask|>": 201}
 # special token -> id, inside the tiny checkpoints' vocabularies
 SPECIAL: dict[str, dict[str, int]] = {
     "llada": {
@@ -30,6 +31,17 @@ SPECIAL: dict[str, dict[str, int]] = {
         "<|mask|>": 155,
         "<|role_end|>": 156,
     },
+    "a2d-qwen3": QWEN,
+    "a2d-qwen2": QWEN,
+    "a2d-llama": {
+        "<|begin_of_text|>": 190,
+        "<|end_of_text|>": 191,
+        "<|start_header_id|>": 192,
+        "<|end_header_id|>": 193,
+        "<|eot_id|>": 194,
+        "<|mask|>": 201,
+    },
+    "modernbert": {"[UNK]": 190, "[CLS]": 191, "[SEP]": 192, "[PAD]": 193, "[MASK]": 194},
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;!?'()+-=#ĠĊ"
 

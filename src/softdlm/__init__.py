@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from softdlm.evaluate.tune import tune
     from softdlm.feedback import Additive, Euclidean, Mask, NormMix, Slerp, SoftToken
     from softdlm.generation import generate
+    from softdlm.models.contract import check_denoiser
     from softdlm.models.denoiser import Denoiser
     from softdlm.models.load import load
+    from softdlm.models.wrap import wrap
     from softdlm.rival_commit import KLASS, LRDCommit, Prophet, ReMixCommit, TopNEps
     from softdlm.rival_feedback import LRD, ReMix
     from softdlm.trace import Trace
@@ -44,10 +46,12 @@ _HOMES = {
     "Denoiser": "softdlm.models.denoiser",
     "Generation": "softdlm.engine.answer",
     "Trace": "softdlm.trace",
+    "check_denoiser": "softdlm.models.contract",
     "denoise": "softdlm.decode",
     "generate": "softdlm.generation",
     "load": "softdlm.models.load",
     "tune": "softdlm.evaluate.tune",
+    "wrap": "softdlm.models.wrap",
 }
 
 

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from softdlm import kernels
+from softdlm.blocks import first
 from softdlm.cache import Part
 from softdlm.errors import UsageError
 from softdlm.kernels.vocabulary import MAX_CANDIDATES, Special
@@ -30,8 +31,6 @@ from softdlm.types import Canvas, Prediction, ids_on
 Confidence = Literal["tempered", "untempered"]
 CHUNK_ELEMENTS = 2**26
 """Logits handled at once, so that memory does not grow with the batch (256 MiB in float32)."""
-
-
 LEAST_TEMPERATURE = 1e-6
 """Logits are divided by the temperature; by a much smaller one they would overflow. This one draws the likeliest."""
 
@@ -127,6 +126,8 @@ def states(
         "position_ids": window.seen(canvas.positions),
         "block_length": attention,
     }
+    if attention is not None and not model.blocks_from_zero:
+        sight["block_start"] = canvas.positions.gather(1, first(canvas.free))[window.rows]
     if memory is None:
         return model.hidden(window.take(embeds), **sight)
     return model.hidden_in(window, memory, window.take(embeds), **sight)

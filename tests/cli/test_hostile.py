@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.main import get_command
 
 import softdlm
 from softdlm import PromptError, UsageError
-from softdlm.cli.main import main
+from softdlm.cli.main import app, main
 from softdlm.train.loop import METRICS
 from tests.cli.test_main import SOURCE
 from tests.conftest import tiny
@@ -93,6 +94,35 @@ def test_one_line_and_an_exit_code(
 ) -> None:  # fmt: skip
     found, line = said([model if word == "MODEL" else word for word in words], monkeypatch, capfd)
     assert (found, message in line) == (code, True), line
+
+
+VERBS = [each.name for each in get_command(app).commands.values()]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *(
+            ([verb, "--xyzzy"], f"no such option: --xyzzy; see softdlm {verb} --help")
+            for verb in VERBS
+            if verb != "analyze"
+        ),
+        (["analyze", "joint", "--xyzzy"], "no such option: --xyzzy; see softdlm analyze joint --help"),
+        (["generate", "x", "--feedbck", "slerp"], "no such option: --feedbck (Possible options: --feedback, "),
+        (["generate", "x", "-t", "abc"], "for '--tokens-per-step' / '-t': Input should be a valid integer"),
+        (["generate", "x", "--eos"], "option '--eos' requires an argument; see softdlm generate --help"),
+        (["genrate", "x"], "no such command 'genrate'. Did you mean 'generate'? See softdlm --help"),
+        (["analyze", "jont"], "no such command 'jont'. Did you mean 'joint'? See softdlm analyze --help"),
+        (["train"], "missing option '--out'; see softdlm train --help"),
+        (["eval", "builtin"], "got unexpected extra argument(s) (builtin); see softdlm eval --help"),
+    ],
+    ids=lambda it: " ".join(it) if isinstance(it, list) else "",
+)
+def test_what_the_parser_refuses_is_one_line_too(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, line = said(words, monkeypatch, capfd)
+    assert (code, message in line) == (2, True), line
 
 
 @pytest.mark.parametrize("device", ["mps", "xpu"])

@@ -11,9 +11,10 @@ import softdlm
 from softdlm.bench.report import BenchReport, SuiteOutcome, verdict_row
 from softdlm.bench.targets import TARGETS
 from softdlm.cli.bench import in_lines
-from softdlm.cli.doctor import needs
+from softdlm.cli.doctor import needs, words
 from softdlm.cli.main import app
 from softdlm.cli.reproduce import claims
+from softdlm.models.known import known_model
 from softdlm.report.document import Finding
 from softdlm.report.formats import print_table
 from softdlm.report.row_tables import table
@@ -60,17 +61,24 @@ def test_analyses_of_decodes(model: Path, tmp_path: Path, name: str) -> None:
     text = shown(*words)
     assert_whole(text, "questions-with-a-name", "euclidean", "slerp", "additive", "norm-mix")
     assert "_" not in text
+    if name == "geometry":
+        narrow = CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "40"}).stdout
+        parts = narrow.partition("soft tokens")[2].strip().split("\n\n")
+        assert len(parts) > 1
+        assert all("norm-mix" in part for part in parts)  # each says which rule a row is about
 
 
 def test_models_and_doctor() -> None:
     names = ("builtin", "Dream-org/Dream-v0-Instruct-7B", "inclusionAI/LLaDA2.0-mini")
-    assert_whole(shown("models"), *names, "<|role_end|>", "16.3 B")
+    assert_whole(shown("models"), *names, "Attention in blocks", "16.3 B")
     assert_whole(shown("doctor"), *names, "transformers")
 
 
 def test_doctor_with_many_gpus() -> None:
     free = {"CPU": 2**40} | {f"cuda:{index} (NVIDIA H200)": 2**37 for index in range(8)}
-    text = table([needs("Dream-org/Dream-v0-Instruct-7B", 7_615_616_512, free)], WIDTH).plain
+    known = known_model("Dream-org/Dream-v0-Instruct-7B")
+    assert known is not None
+    text = table([words(needs(known, free))], WIDTH).plain
     assert_fits(text)
     assert text.count("fits") == 9
 

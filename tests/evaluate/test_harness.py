@@ -1,5 +1,6 @@
 """The lm-eval adapter: requests in, answers out, the same as `generate` gives."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 import softdlm
 from softdlm import Alternate, EntropyBound, NoEos, PromptError, Slerp, TopN, UsageError
 from softdlm.evaluate.benchmarks import load_benchmark
+from softdlm.evaluate.fingerprint import weights_identity
 from tests.conftest import BENCHMARKS, DATA
 from tests.evaluate.harness_runs import MODELS, UNJAILED, adapter, benchmarks, evaluate, folder, paper_run
+from tests.tokenizers import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
 POLICY = {"gsm8k": "last", "math500": "last", "humaneval": "forbid-first", "mbpp": "last"}
@@ -224,6 +227,17 @@ def test_a_cache_of_other_settings_is_refused(tmp_path: Path) -> None:
     assert evaluate(adapter("llada"), ("gsm8k",), **cache)["samples"] == first["samples"]
     with pytest.raises(UsageError, match="holds answers made with other feedback, lam: use another prefix"):
         evaluate(adapter("llada", lam=0.1, feedback="euclidean"), ("gsm8k",), **cache)
+
+
+def test_answers_are_not_filed_under_a_folder_that_was_swapped_after_loading(tmp_path: Path) -> None:
+    from softdlm.evaluate.harness import SoftDLM
+
+    place = checkpoint(tmp_path / "it", "llada")
+    loaded: Any = SoftDLM.create_from_arg_obj({"pretrained": str(place), "device": "cpu"})
+    before = weights_identity(str(place), None)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))
+    assert loaded.protocol()["weights"] == before != weights_identity(str(place), None)
 
 
 def test_a_cache_begun_by_another_model_is_refused(tmp_path: Path) -> None:

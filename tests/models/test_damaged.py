@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import softdlm
 from softdlm.errors import CheckpointError, SoftDLMError
+from softdlm.models import tensor_file
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.llada import FAMILY
+from softdlm.models.tensor_file import FLOATS, largest
 from softdlm.models.weights import INDEX, Weights, digest
 from tests.conftest import DATA, IDS
 from tests.damage import CONFIG, WEIGHTS, damages, whole
@@ -23,6 +27,13 @@ from tests.damage import CONFIG, WEIGHTS, damages, whole
 SHARE = 6
 """Of the damages one in so many is tried here; benchmarks/fuzz.py tries all."""
 NORM = "model.transformer.ln_f.weight"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """The stock networks are imported once; that is no part of the time that a refusal takes."""
+    for family, special in IDS.items():
+        softdlm.load(DATA / family, **special)
 
 
 def refusal(folder: Path, **options: Any) -> str:
@@ -96,8 +107,23 @@ def test_sizes_that_cannot_be_meant_are_named(tmp_path: Path, config: dict[str, 
         (torch.tensor([float("inf"), -float("inf")] * 32).bfloat16(), f"{NORM} holds values that are not finite"),
     ],
 )
-def test_what_is_no_network_is_refused_by_name(tmp_path: Path, tensor: torch.Tensor, words: str) -> None:
+def test_what_is_no_network_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tensor: torch.Tensor, words: str
+) -> None:
+    """In whichever of its blocks it lies."""
+    monkeypatch.setattr(tensor_file, "BLOCK", 64)
     assert words in refusal(changed(tmp_path / "it", tensors={NORM: tensor}))
+
+
+@given(st.sampled_from(sorted(FLOATS)), st.lists(st.binary(min_size=8, max_size=8), min_size=1, max_size=20))
+def test_the_largest_magnitude_is_found_and_whatever_is_not_finite(kind: str, words: list[bytes]) -> None:
+    """Any bits at all, so NaN of both signs, infinities, zeros and subnormal values in any company."""
+    block, dtype = bytearray(b"".join(words)), FLOATS[kind]
+    values = torch.frombuffer(block, dtype=dtype)
+    found = largest(memoryview(block), dtype)
+    top = torch.frombuffer(bytearray(found.to_bytes(dtype.itemsize, "little")), dtype=dtype)[0]
+    assert bool(top.isfinite()) == bool(values.isfinite().all())
+    assert not top.isfinite() or top == values.abs().max()
 
 
 def test_large_values_are_finite_unless_the_type_is_too_narrow(tmp_path: Path) -> None:

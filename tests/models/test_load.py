@@ -1,6 +1,8 @@
 """Loading: what goes wrong is named, what is overridden stays so, nothing is guessed."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import softdlm
 from softdlm import CheckpointError, PromptError, TokenizerError, UsageError
+from softdlm.errors import ResultsError
 from softdlm.models import load as loading
-from softdlm.models.load import families
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import INDEX
 from tests.conftest import DATA, FAMILIES, IDS, tiny
@@ -71,7 +73,7 @@ def test_an_absent_shard_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "config", "words"),
     [
-        ("llada", {"model_type": "gpt2"}, "unknown model_type 'gpt2'; known are llada, Dream, llada2_moe"),
+        ("llada", {"model_type": "gpt2"}, "unknown model_type 'gpt2'; known are llada, Dream, llada2_moe, a2d-qwen3, "),
         ("llada", {"alibi": True}, "alibi = True; only False is supported"),
         ("llada", {"block_type": "sequential"}, "block_type = 'sequential'; only 'llama'"),
         ("llada", {"n_layers": None}, "lacks 'n_layers'"),
@@ -283,16 +285,6 @@ def test_tied_weights_share_one_table(tmp_path: Path) -> None:
     torch.testing.assert_close(model.head(hidden), hidden @ model.embedding.T)
 
 
-def test_known_models_are_of_their_family() -> None:
-    names = [name for _, family in families() for name in family.models]
-    assert names == [
-        "GSAI-ML/LLaDA-8B-Instruct",
-        "GSAI-ML/LLaDA-1.5",
-        "Dream-org/Dream-v0-Instruct-7B",
-        "inclusionAI/LLaDA2.0-mini",
-    ]
-
-
 def test_a_checkpoint_may_name_the_settings_that_suit_it(tmp_path: Path) -> None:
     assert tiny("llada").own == OwnSettings()
     named = altered(tmp_path / "own", "llada", decoding={"lam": 0.45, "feedback": "slerp"})
@@ -300,3 +292,19 @@ def test_a_checkpoint_may_name_the_settings_that_suit_it(tmp_path: Path) -> None
     for number, bad in enumerate(({"lambda": 0.4}, {"lam": 1.5}, {"lam": "0.5"}, {"k": 0}, [3, 0.5])):
         with pytest.raises(CheckpointError, match=r"config\.json says decoding"):
             softdlm.load(altered(tmp_path / str(number), "llada", decoding=bad))
+
+
+@pytest.mark.parametrize(
+    ("step", "place"), [("write_bytes", "the temporary folder .*softdlm-"), ("mkdir", "a temporary")]
+)
+def test_a_tokenizer_that_cannot_be_copied_names_the_place_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch, step: str, place: str
+) -> None:
+    """As under a limit on the size of files, whose error names no file."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(*((Path, step) if step == "write_bytes" else (os, step)), refuse)
+    with pytest.raises(ResultsError, match=f"^cannot write {place}.*: File too large; make room, or set TMPDIR"):
+        loading.find_checkpoint("builtin")

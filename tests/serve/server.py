@@ -19,6 +19,7 @@ from softdlm.decoding import Decoding
 from softdlm.engine.answer import Generation
 from softdlm.models.denoiser import Denoiser
 from softdlm.serve.app import make_app
+from softdlm.serve.run import configuration
 from softdlm.serve.settings import Limits
 
 NAMES = ("builtin", "the-same")
@@ -48,12 +49,20 @@ def direct(prompt: Any, chat: bool = True, *, number: int = 0, **words: Any) -> 
 
 @contextmanager
 def running(
-    limits: Limits = SMALL, names: Sequence[str] = NAMES, keys: Sequence[str] = (), traces: Path | None = None
+    limits: Limits = SMALL,
+    names: Sequence[str] = NAMES,
+    keys: Sequence[str] = (),
+    sent_ahead: int = 0,
+    traces: Path | None = None,
 ) -> Iterator[str]:
-    """The address of a server that is ready; it is shut down afterwards, with its threads."""
+    """The address of a server that is ready; it is shut down afterwards, with its threads. `sent_ahead`: about how many
+    bytes of an answer the kernel keeps for a client that does not read.
+    """
     app = make_app(model, names, limits, keys=keys, local=True, traces=traces)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(configuration(app, limits, "127.0.0.1", 0))
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        if sent_ahead:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sent_ahead)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server-of-the-test")
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -77,6 +77,7 @@ def served(work: Callable[[Bench], Awaitable[None]], *, dtype: torch.dtype = tor
     thread = worker.thread
     assert not thread.is_alive()
     assert (worker.held, thread.live, len(thread.waiting), thread.news, thread.recorded) == (0, {}, 0, {}, 0)
+    assert not thread.rows
     assert thread.engine is not None
     assert thread.engine.cohorts == []
     return worker
@@ -152,6 +153,24 @@ def test_a_cancelled_answer_frees_its_row_at_once() -> None:
         assert slow.news.over
         assert slow.answer.generation is not None
         assert slow.answer.generation.forwards < 400
+
+    served(work, max_concurrency=1)
+
+
+def test_each_decoding_has_rows_of_its_own() -> None:
+    """A full cohort keeps its own requests waiting, and no others."""
+
+    async def work(bench: Bench) -> None:
+        slow: dict[str, Any] = {"new": 400, "eos": "forbid", "commit": "topn(1)"}
+        first, second, other = bench.ticket(**slow), bench.ticket(**slow), bench.ticket(new=4, commit="topn(2)")
+        for ticket in (first, second, other):
+            await bench.worker.submit([ticket])
+        await bench.over(other)
+        assert not first.news.over
+        assert second.began is None
+        assert bench.worker.thread.engine is not None
+        assert bench.worker.thread.engine.running == 1
+        bench.worker.cancel([first, second])
 
     served(work, max_concurrency=1)
 
@@ -332,4 +351,6 @@ def test_cohorts_take_turns_in_the_queue() -> None:
     assert len(queue) == 6
     queue.remove("a2")
     queue.remove("nobody")
-    assert [queue.pop() for _ in range(len(queue))] == ["a1", "b1", "c1", "a3", "b2"]
+    assert [queue.pop(lambda cohort: cohort != "a") for _ in range(3)] == ["b1", "c1", "b2"]
+    queue.push("b", "b3")
+    assert [queue.pop(lambda _: True) for _ in range(4)] == ["a1", "b3", "a3", None]

@@ -7,12 +7,13 @@ import os
 import sys
 import traceback
 from itertools import takewhile
-from typing import Annotated
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
 
 from softdlm.cli.analyze import app as analyze
 from softdlm.cli.bench import bench
+from softdlm.cli.chat import chat
 from softdlm.cli.compare import compare
 from softdlm.cli.doctor import doctor
 from softdlm.cli.evaluate import evaluate
@@ -33,6 +34,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command(cls=WithRules)(generate)
 app.command(cls=WithRules)(compare)
 app.command()(view)
+app.command(cls=WithRules)(chat)
 app.command("eval", cls=WithRules)(evaluate)
 app.command()(results)
 app.command(cls=WithRules)(tune)
@@ -70,12 +72,36 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # an answer may hold what a terminal cannot show
     try:
         try:
-            app()
+            code = app(prog_name="softdlm", standalone_mode=False)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except Exception as error:
-        sys.exit(_failed(error))
+        code = _failed(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@runtime_checkable
+class Parsed(Protocol):
+    """An error of the parser: typer has had its classes in several places, each with these names."""
+
+    ctx: Any
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+    def show(self) -> None: ...
+
+
+def _misspelled(error: Parsed) -> int:
+    """The parser's own words in one line, with what helps; a command without words has shown its help already."""
+    if type(error).__name__ != "NoArgsIsHelpError":
+        words = " ".join(error.format_message().split()).rstrip(".")
+        verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        path = error.ctx.command_path if error.ctx else f"softdlm {verb}".strip()
+        see = " See" if words.endswith("?") else "; see"
+        print(f"softdlm: {one_line(words[:1].lower() + words[1:])}{see} {path} --help", file=sys.stderr)
+    return error.exit_code
 
 
 def _drop_output() -> None:
@@ -90,6 +116,8 @@ def _failed(error: Exception) -> int:
     """Say in one line what went wrong, with --debug also where; the exit code."""
     if "--debug" in takewhile(lambda word: word.startswith("-"), sys.argv[1:]):
         traceback.print_exception(error)
+    if isinstance(error, Parsed):
+        return _misspelled(error)
     if isinstance(error, SoftDLMError):
         text, code = str(error), error.exit_code
     elif isinstance(error, OSError):

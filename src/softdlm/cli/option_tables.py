@@ -34,7 +34,7 @@ LOADING: Table = {
             "native: bfloat16 on CPUs that have it."
         ),
     ),
-    "attention": (str, typer.Option(help="LLaDA-2 only: auto, full or block-causal.")),
+    "attention": (str, typer.Option(help="LLaDA-2 and A2D: auto, full or block-causal.")),
     "mask_id": (int, typer.Option(help="Id of the mask token, instead of the checkpoint's.")),
     "eos_ids": (str, typer.Option(help=f"Ids that end an answer, EOS first, {COMMAS}, instead of the checkpoint's.")),
     "settings": (

@@ -65,6 +65,11 @@ class Engine:
         return bool(self.cohorts)
 
     @property
+    def running(self) -> int:
+        """Requests that have a row."""
+        return sum(len(cohort.answers) for cohort in self.cohorts)
+
+    @property
     def held_bytes(self) -> int:
         """Memory of the rows that are decoded now, and of their captured passes."""
         return sum(cohort.slots.bytes for cohort in self.cohorts if cohort.slots is not None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from softdlm.evaluate.harness_settings import Settings
+from softdlm.models.denoiser import Denoiser
 from softdlm.records.canonical import content_digest
 
 
@@ -17,8 +18,11 @@ def request_number(*parts: str) -> int:
     return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=6).digest(), "big")
 
 
-def protocol(settings: Settings) -> dict[str, Any]:
-    """Everything that an answer depends on, apart from its own request; batches do not count."""
+def protocol(settings: Settings, model: Denoiser | None = None) -> dict[str, Any]:
+    """Everything that an answer depends on, apart from its own request; batches do not count.
+
+    With the `model` that answers, its weights are those that were loaded, whatever lies in their folder by now.
+    """
     import torch
     import transformers
 
@@ -34,7 +38,7 @@ def protocol(settings: Settings) -> dict[str, Any]:
         "decoding": settings.decoding.record(),
         "device": place.type,
         "dtype": str(find_dtype(settings.dtype, place)),
-        "weights": weights_identity(settings.pretrained, settings.revision),
+        "weights": loaded_identity(model) if model else weights_identity(settings.pretrained, settings.revision),
         "softdlm": __version__,
         "code": code_digest(),
         "torch": torch.__version__,
@@ -49,6 +53,11 @@ def weights_identity(model: str, revision: str | None) -> str:
 
     found = find_checkpoint(model, revision=revision)
     return str(found.source.revision) if found.from_hub else folder_digest(found.folder)
+
+
+def loaded_identity(model: Denoiser) -> str:
+    """The same of a model that was loaded, with a digest unless it is the hub's."""
+    return str(model.source.revision) if model.digest is None else model.digest
 
 
 @cache

@@ -24,7 +24,7 @@ from softdlm.evaluate.harness_settings import LOADING, Settings
 from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.likelihood import log_likelihood
 from softdlm.generation import encode, generate
-from softdlm.models.load import find_checkpoint, load
+from softdlm.models.load import find_checkpoint, is_local, load
 from softdlm.records.canonical import digest
 
 _PROTOCOL = "softdlm protocol"
@@ -58,7 +58,7 @@ class SoftDLM(LM):
             known = {name: how[name] for name in ("revision", "mask_id", "eos_ids")}
             family = find_checkpoint(self.settings.pretrained, **known).source.family
             how["attention"] = self.settings.recipe_for(family).attention(how["attention"])
-        self.model = load(self.settings.pretrained, **how)
+        self.model = load(self.settings.pretrained, **how, digest=is_local(self.settings.pretrained))
         if self.model.tokenizer is None:
             raise TokenizerError(f"{self.settings.pretrained} has no tokenizer, which an evaluation needs")
         self._device = self.model.device
@@ -102,7 +102,7 @@ class SoftDLM(LM):
 
     @cached_property
     def _protocol(self) -> dict[str, Any]:
-        return protocol(self.settings)
+        return protocol(self.settings, self.model)
 
     def set_cache_hook(self, cache_hook: Any) -> None:
         """Refuse a cache of answers that were made otherwise: lm-eval's key knows nothing of the model."""

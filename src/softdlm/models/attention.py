@@ -53,11 +53,13 @@ def attention_pattern(
     positions: Int[Tensor, "B L"],
     block_length: int | None,
     queries: Int[Tensor, "B Q"] | None = None,
+    block_start: Int[Tensor, "B 1"] | None = None,
 ) -> Bool[Tensor, "B 1 Q L"] | None:
     """Attention mask: [b, 0, i, j] is True where query i sees key j. None means full attention.
 
-    `queries` are indices into the keys; None means that every key is a query. Each position sees itself even where all
-    else is hidden, so that padding never leaves a query without keys, which would give NaN.
+    `queries` are indices into the keys; None means that every key is a query. Blocks are counted from position 0, or in
+    both directions from `block_start`. Each position sees itself even where all else is hidden, so that padding never
+    leaves a query without keys, which would give NaN.
     """
     if real is None and block_length is None:
         return None
@@ -67,7 +69,7 @@ def attention_pattern(
     if real is not None:
         seen &= real[:, None, :]
     if block_length is not None:
-        block = positions // block_length
+        block = (positions if block_start is None else positions - block_start) // block_length
         seen &= block[:, None, :] <= block.gather(1, places)[:, :, None]
     seen |= keys == places[:, :, None]
     return seen[:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,11 +45,22 @@ class Flag:
         return "true or false"
 
 
-Field = Whole | Real | Flag
+class Ids:
+    """A token id, or a list of them."""
+
+    def fits(self, value: Any) -> bool:
+        return all(map(TOKEN_ID.fits, value)) if isinstance(value, list) and value else TOKEN_ID.fits(value)
+
+    def __str__(self) -> str:
+        return f"{TOKEN_ID}, or a list of such numbers"
+
+
+Field = Whole | Real | Flag | Ids
 LAYERS, HEADS, WIDTH = Whole(1, 10_000), Whole(1, 10_000), Whole(1, 1_000_000)
 VOCABULARY, POSITIONS = Whole(1, 10_000_000), Whole(1, 1_000_000_000)
 EXPERTS = Whole(1, 100_000)
 TOKEN_ID = Whole(0, VOCABULARY.most)
+TOKEN_IDS = Ids()
 EPSILON, THETA = Real(1.0), Real(1e15)
 
 COMMON: dict[str, Field] = {
@@ -64,6 +75,8 @@ COMMON: dict[str, Field] = {
 }
 """Keys with the same name in Dream's and LLaDA-2's config.json and in transformers' configurations."""
 SIZES = tuple(COMMON)
+LM_HEADS = ("lm_head.weight", "decoder.weight", "model.transformer.ff_out.weight")
+"""Names of the LM head in the families' checkpoints."""
 
 
 def check_fields(config: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
@@ -101,3 +114,16 @@ def setting(config: Mapping[str, Any], *keys: str) -> Any:
         if config.get(key) is not None:
             return config[key]
     raise CheckpointError(f"config.json lacks {' and '.join(map(repr, keys))}")
+
+
+def check_ties(config: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse weights with an LM head where config.json says that it is the embedding.
+
+    transformers decides such a case by itself, without a word.
+    """
+    head = next((name for name in names if name in LM_HEADS), None)
+    if head and any(config.get(key) for key in ("tie_word_embeddings", "weight_tying")):
+        raise CheckpointError(
+            f"config.json ties the LM head to the embedding, but the weights hold {head} as well: remove it if it "
+            "repeats the embedding, else set tie_word_embeddings to false"
+        )

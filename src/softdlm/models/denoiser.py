@@ -36,13 +36,18 @@ class Denoiser:
     """
 
     blocks_from_zero = False
-    """Whether blocks start at position 0, prompt included (LLaDA-2), instead of at the first open position."""
+    """Whether blocks start at position 0, prompt included (LLaDA-2), instead of at the first open position.
+
+    Blocks of block-causal attention are the same: where this is False, `hidden` is told where they start.
+    """
     first_open = 0
     """The first position that can be predicted. Dream predicts position j from the state at j - 1, so there it is 1."""
     own = OwnSettings()
     """The checkpoint's own settings: they fill what a Decoding leaves out."""
     stamp: tuple[Any, ...] = ()
     """What the system said of the checkpoint's files when they were read; whether they changed since is seen by it."""
+    digest: str | None = None
+    """Of the bytes that were loaded, where `load` was asked for it."""
 
     def __init__(
         self,
@@ -86,8 +91,12 @@ class Denoiser:
         attention_mask: Bool[Tensor, "B L"] | None = None,
         position_ids: Int[Tensor, "B L"] | None = None,
         block_length: int | None = None,
+        block_start: Int[Tensor, "B 1"] | None = None,
     ) -> Float[Tensor, "B L H"]:
-        """Aligned states before the LM head; with `block_length`, under block-causal attention."""
+        """Aligned states before the LM head; with `block_length`, under block-causal attention.
+
+        `block_start` is a position at which a block starts; None is 0. It is given only with a `block_length`.
+        """
         raise TypeError(f"{type(self).__name__} must define hidden()")
 
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
@@ -110,6 +119,7 @@ class Denoiser:
         attention_mask: Bool[Tensor, "G K"] | None = None,
         position_ids: Int[Tensor, "G K"],
         block_length: int | None = None,
+        block_start: Int[Tensor, "G 1"] | None = None,
     ) -> Float[Tensor, "G Q H"]:
         """`hidden` for the window's positions. Reads other keys and values from `memory`, stores new ones in it."""
         raise TypeError(f"{type(self).__name__} defines memory(), so it must define hidden_in() too")
@@ -166,12 +176,15 @@ class Denoiser:
 class NetworkDenoiser(Denoiser):
     """A stock transformers network without its causal mask."""
 
+    owned = True
+    """Whether nobody else uses the network, so that its weights may be frozen and laid out anew."""
+
     def __init__(self, network: nn.Module, *, attention: Attention = "auto", **identity: Any) -> None:
-        self.network: Any = network.eval().requires_grad_(False)
+        self.network: Any = network.eval().requires_grad_(False) if self.owned else network.eval()
         self.compiled_body: Any = None
         self._compiled: NetworkDenoiser | None = None
         self.attention: Attention = attention
-        super().__init__(self.network.get_input_embeddings().weight, **identity)
+        super().__init__(self.network.get_input_embeddings().weight.detach(), **identity)
 
     @property
     def sync_free(self) -> bool:
@@ -185,11 +198,13 @@ class NetworkDenoiser(Denoiser):
         attention_mask: Bool[Tensor, "B L"] | None = None,
         position_ids: Int[Tensor, "B L"] | None = None,
         block_length: int | None = None,
+        block_start: Int[Tensor, "B 1"] | None = None,
     ) -> Float[Tensor, "B L H"]:
         if position_ids is None:
             everyone = torch.ones(embeds.shape[:2], dtype=torch.bool, device=embeds.device)
             position_ids = row_positions(everyone if attention_mask is None else attention_mask)
-        return self._states(embeds, attention_pattern(attention_mask, position_ids, block_length), position_ids)
+        pattern = attention_pattern(attention_mask, position_ids, block_length, block_start=block_start)
+        return self.align(self._states(embeds, pattern, position_ids))
 
     def memory(self, batch: int, length: int) -> KVMemory:
         heads, width = self._heads
@@ -216,23 +231,23 @@ class NetworkDenoiser(Denoiser):
         attention_mask: Bool[Tensor, "G K"] | None = None,
         position_ids: Int[Tensor, "G K"],
         block_length: int | None = None,
+        block_start: Int[Tensor, "G 1"] | None = None,
     ) -> Float[Tensor, "G Q H"]:
         from softdlm.models.hf_cache import network_cache
 
-        pattern = attention_pattern(attention_mask, position_ids, block_length, window.queries)
+        pattern = attention_pattern(attention_mask, position_ids, block_length, window.queries, block_start)
         places = position_ids.gather(1, window.queries)
-        return self._states(embeds, pattern, places, network_cache(memory, window))
+        return self.align(self._states(embeds, pattern, places, network_cache(memory, window)))
 
     def _states(self, embeds: Tensor, pattern: Tensor | None, places: Tensor, cache: Any = None) -> Tensor:
         body = self.compiled_body or self.network.model
-        states = body(
+        return body(
             inputs_embeds=embeds,
             attention_mask=pattern,
             position_ids=places,
             past_key_values=cache,
             use_cache=cache is not None,
         ).last_hidden_state
-        return self.align(states)
 
     def weights(self) -> list[Tensor]:
         return [*self.network.parameters(), *self.network.buffers()]
@@ -269,8 +284,13 @@ class NetworkDenoiser(Denoiser):
         return self._compiled
 
     def align(self, states: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
-        return states
+        return aligned(states) if self.first_open else states
 
     @torch.no_grad()
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         return self.network.lm_head(hidden)
+
+
+def aligned(raw: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+    """Row j from the state at j - 1, which predicts it in Dream and other networks that keep their parent's shift."""
+    return torch.cat([raw[:, :1], raw[:, :-1]], dim=1)

@@ -113,7 +113,7 @@ def weights(config: Mapping[str, Any]) -> Iterator[Weight]:
 
 FAMILY = Family(
     name="llada",
-    models={"GSAI-ML/LLaDA-8B-Instruct": 8_015_581_184, "GSAI-ML/LLaDA-1.5": 8_015_581_184},
+    stock="LlamaForCausalLM",
     check=check,
     network=network,
     weights=weights,

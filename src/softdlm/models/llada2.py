@@ -52,7 +52,7 @@ class LLaDA2(NetworkDenoiser):
 
     def __init__(self, network: Any, **identity: Any) -> None:
         super().__init__(network, **identity)
-        if self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
+        if self.owned and self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
             from softdlm.models.moe import fuse
 
             fuse(network)
@@ -176,7 +176,7 @@ def _experts(prefix: str, config: Mapping[str, Any]) -> Iterator[Weight]:
 
 FAMILY = Family(
     name="llada2_moe",
-    models={"inclusionAI/LLaDA2.0-mini": 16_255_643_392},
+    stock="Glm4MoeForCausalLM",
     check=check,
     network=network,
     weights=weights,
@@ -187,5 +187,6 @@ FAMILY = Family(
     end_of_turn=("<|role_end|>", None),
     chat_template=CHAT_TEMPLATE,
     max_length=lambda config: setting(config, "max_position_embeddings"),
+    attentions=("full", "block-causal"),
     float32=(".mlp.gate.weight", ".mlp.gate.e_score_correction_bias"),
 )

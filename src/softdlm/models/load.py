@@ -14,17 +14,24 @@ import torch
 
 from softdlm import parsing
 from softdlm.errors import CapacityError, CheckpointError, UsageError
-from softdlm.models.config import TOKEN_ID, check_fields, setting
+from softdlm.models.config import check_ties
 from softdlm.models.denoiser import Attention, Denoiser, Source
-from softdlm.models.family import Family
+from softdlm.models.family import Family, published
 from softdlm.models.folder import CONFIG, CheckpointFolder
+from softdlm.models.known import known_models
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.special_ids import check_special_ids, check_vocabulary, find_eos_ids, find_mask_id
 from softdlm.models.tensor_file import FLOATS
-from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
+from softdlm.models.tokenizer import load_tokenizer
 from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
 from softdlm.records.canonical import content_digest
 
-FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"}
+FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"} | {
+    "a2d-qwen3": "a2d_qwen3",
+    "a2d-qwen2": "a2d_qwen2",
+    "a2d-llama": "a2d_llama",
+    "modernbert": "modernbert",
+}
 """model_type -> module of the family in this package, imported when needed."""
 NATIVE = "native"
 BUILTIN = Path(__file__).parents[1] / "builtin"
@@ -41,45 +48,50 @@ def load(
     mask_id: int | None = None,
     eos_ids: Sequence[int] | None = None,
     max_length: int | None = None,
-    digest: str | None = None,
+    digest: str | bool | None = None,
     settings: str | Path | OwnSettings | None = None,
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
     dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
-    device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
-    block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
-    EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
-    the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that take the place of
-    the checkpoint's own, field by field.
+    device defaults to the first GPU if there is one. `attention` chooses where a family has both kinds: `full` or
+    `block-causal`. `auto` is, for LLaDA-2, full attention for one block and block-causal attention for several; for A2D
+    what the published checkpoint was trained with, else full. mask_id and eos_ids override those of the checkpoint;
+    eos_ids lists EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused;
+    it is taken of the bytes that were loaded. With digest=True it is only taken: `model.digest`. `settings` is a file
+    that `softdlm tune` wrote: decoding settings that take the place of the checkpoint's own, field by field.
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
     number = find_dtype(dtype, place)
     special = {"mask_id": mask_id, "eos_ids": eos_ids}
     found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
-    network = _network(found, number, place, digest)
-    vocabulary = network.get_input_embeddings().num_embeddings
-    for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
-        if not 0 <= value < vocabulary:
-            raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
+    found.family.check_attention(attention)
+    network, loaded = _network(found, number, place, digest)
+    check_vocabulary(found.mask_id, found.eos_ids, network.get_input_embeddings().num_embeddings)
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
-    denoiser.own, denoiser.stamp = found.own, found.stamp
+    denoiser.own, denoiser.stamp, denoiser.digest = found.own, found.stamp, loaded
     return denoiser
 
 
-def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | None) -> Any:
+def _network(
+    found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | bool | None
+) -> tuple[Any, str | None]:
+    """The network, and the digest of what was loaded where one was asked for."""
     try:
         with Weights(CheckpointFolder(found.folder)) as weights:
-            network, digests = weights.load(found.family, found.config, dtype, device, hashing=digest is not None)
+            with _about(found.folder):
+                check_ties(found.config, [name for file in weights.files for name in file.stored])
+            network, digests = weights.load(found.family, found.config, dtype, device, hashing=bool(digest))
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
-    if digest is not None and (loaded := joint_digest({**found.digests, **digests})) != digest:
+    loaded = joint_digest({**found.digests, **digests}) if digest else None
+    if isinstance(digest, str) and loaded is not None and loaded != digest:
         raise CheckpointError(
             f"{found.folder} has changed since its digest was taken: it was {digest[:12]}, what was loaded has "
             f"{loaded[:12]}; run the same again to take the files that are there now"
         )
-    return network
+    return network, loaded
 
 
 @dataclass(frozen=True)
@@ -103,8 +115,9 @@ class Checkpoint:
 
     @property
     def own(self) -> OwnSettings:
-        """The decoding settings that were given, then the checkpoint's own."""
-        return self.settings.over(OwnSettings.read(self.config.get("decoding", {})))
+        """The decoding settings that were given, then the checkpoint's own, then what is known of it by name."""
+        stated = OwnSettings.read(self.config.get("decoding", {}))
+        return self.settings.over(stated.over(published(self.family, self.source.name)))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -113,7 +126,7 @@ class Checkpoint:
 
     @property
     def from_hub(self) -> bool:
-        return self.source.name != "builtin" and not _expanded(self.source.name).is_dir()
+        return not is_local(self.source.name)
 
 
 def find_checkpoint(
@@ -135,8 +148,8 @@ def find_checkpoint(
     tokenizer = load_tokenizer(folder, read, family)
     with _about(folder):
         family.check(config)
-        mask = _mask_id(config, family, tokenizer) if mask_id is None else mask_id
-        ends = tuple(eos_ids) if eos_ids is not None else tuple(_eos_ids(config, family, tokenizer))
+        mask = find_mask_id(config, family, tokenizer) if mask_id is None else mask_id
+        ends = tuple(eos_ids) if eos_ids is not None else find_eos_ids(config, family, tokenizer)
         length = max_length or family.max_length(config)
     check_special_ids(tokenizer, family, mask, ends)
     source = Source(str(model), family.name, commit)
@@ -189,8 +202,10 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
         return folder, revision
     name = str(model)
     if isinstance(model, Path) or name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = ", ".join(hub for _, family in families() for hub in family.models)
-        raise CheckpointError(f"no such folder: {name}; give a folder or a Hugging Face id such as {known}")
+        known = ", ".join(each.name for each in known_models()[:3])
+        raise CheckpointError(
+            f"no such folder: {name}; give a folder or a Hugging Face id such as {known} (softdlm models lists all)"
+        )
     from huggingface_hub import snapshot_download
 
     try:
@@ -202,9 +217,9 @@ def resolve(model: str | Path, revision: str | None = None) -> tuple[Path, str |
     return snapshot, snapshot.name
 
 
-def families() -> Iterator[tuple[str, Family]]:
-    for kind in FAMILIES:
-        yield kind, _family(kind)
+def is_local(model: str) -> bool:
+    """Whether the name means files of this machine, which have no commit to be known by."""
+    return model == "builtin" or _expanded(model).is_dir()
 
 
 def _expanded(model: str | Path) -> Path:
@@ -219,10 +234,10 @@ def find_family(config: Mapping[str, Any], folder: Path) -> Family:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder}: unknown model_type {kind!r}; known are {', '.join(FAMILIES)}")
-    return _family(kind)
+    return family_of(kind)
 
 
-def _family(kind: str) -> Family:
+def family_of(kind: str) -> Family:
     return import_module(f"softdlm.models.{FAMILIES[kind]}").FAMILY
 
 
@@ -244,21 +259,3 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
 def cpu_has_bfloat16() -> bool:
     """Whether this CPU multiplies in bfloat16; others emulate it and are slower than in float32."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-
-
-def _mask_id(config: Mapping[str, Any], family: Family, tokenizer: Any) -> int:
-    check_fields(config, {"mask_token_id": TOKEN_ID})
-    stated = [config.get("mask_token_id"), token_id(tokenizer, family.mask_token), family.mask_id]
-    return next(value for value in stated if value is not None)
-
-
-def _eos_ids(config: Mapping[str, Any], family: Family, tokenizer: Any) -> Iterator[int]:
-    """EOS, then the end-of-turn token if it is inside this checkpoint's vocabulary."""
-    check_fields(config, {"eos_token_id": TOKEN_ID, "pad_token_id": TOKEN_ID})
-    stated = [config.get("eos_token_id"), config.get("pad_token_id"), family.eos_id]
-    eos = next(value for value in stated if value is not None)
-    yield eos
-    name, published = family.end_of_turn
-    turn = token_id(tokenizer, name) if tokenizer is not None else published
-    if turn is not None and turn < setting(config, "embedding_size", "vocab_size") and turn != eos:
-        yield turn

@@ -13,6 +13,7 @@ from softdlm.registry import is_from_file
 
 VERSION = 1
 """Of settings files: what `softdlm_settings` says in them."""
+COUNTS = ("max_new_tokens", "k", "block_length")
 LARGEST = 1 << 20
 """Bytes of a settings file: real ones have about a thousand."""
 
@@ -29,6 +30,7 @@ class OwnSettings:
     commit: str | None = None
     k: int | None = None
     lam: float | None = None
+    block_length: int | None = None
 
     @staticmethod
     def read(stated: Any, place: str = "config.json") -> OwnSettings:
@@ -37,6 +39,7 @@ class OwnSettings:
         A rule in a file is a program, which whoever wrote these settings must not choose.
         """
         kinds = {"max_new_tokens": int, "feedback": str, "commit": str, "k": int, "lam": (int, float)}
+        kinds |= {"block_length": int}
         if not isinstance(stated, Mapping) or stated.keys() - kinds.keys():
             raise CheckpointError(f"{place} says decoding = {stated!r}; it may hold {', '.join(kinds)}")
         for name, value in stated.items():
@@ -48,10 +51,11 @@ class OwnSettings:
                     f"leave it out there and give {name} yourself"
                 )
         own = OwnSettings(**stated)
-        fits = min(own.max_new_tokens or 1, own.k or 1) >= 1 and 0 <= (own.lam or 0) <= 1
-        if not fits or 0 in (own.max_new_tokens, own.k):
+        counts = [value for name in COUNTS if (value := getattr(own, name)) is not None]
+        if min(counts, default=1) < 1 or not 0 <= (own.lam or 0) <= 1:
             raise CheckpointError(
-                f"{place} says decoding = {dict(stated)!r}; k and max_new_tokens start at 1, lam lies in [0, 1]"
+                f"{place} says decoding = {dict(stated)!r}; block_length, k and max_new_tokens start at 1, lam "
+                "lies in [0, 1]"
             )
         return own
 

@@ -7,12 +7,15 @@ Tensors are read, not mapped into memory: a file that is cut while it is read is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,29 +57,40 @@ class TensorFile(AbstractContextManager["TensorFile"]):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def tensors(self, total: Any = None) -> Iterator[tuple[str, Tensor]]:
+    def tensors(self, total: Any = None) -> Iterator[tuple[str, Tensor, Callable[[], Tensor]]]:
         """Every tensor, in the order in which they lie; each is gone when the next one is asked for.
 
-        `total`, a hash, is fed what was read: the header and all that follows it, which is the whole file. Values that
-        are not finite are refused: the sum of a block is finite only where all of its values are, and costs little
-        while the block is in the processor's cache. Where a sum overflows by itself, the values are looked at.
+        `total`, a hash, is fed what was read: the header and all that follows it, which is the whole file. The function
+        that comes with a tensor refuses values that are not finite and answers with the largest magnitude. A second
+        thread finds it while the next block is read and the last ones are copied, so call it after copying.
         """
         if total is not None:
             total.update(self._head)
         buffer = bytearray(max((each.end - each.start for each in self.stored.values()), default=0))
         self._file.seek(len(self._head))
-        for name, each in self.stored.items():
-            place, sums = memoryview(buffer)[: each.end - each.start], 0.0
-            for start in range(0, len(place), BLOCK):
-                block = place[start : start + BLOCK]
-                self._fill(block)
-                if total is not None:
-                    total.update(block)
-                sums += torch.frombuffer(block, dtype=each.dtype).sum().item()
-            flat = torch.frombuffer(buffer, dtype=each.dtype, count=math.prod(each.shape)) if place else torch.empty(0)
-            if not math.isfinite(sums) and not flat.isfinite().all():
-                raise CheckpointError(f"{self.place}: {name} holds values that are not finite: it is no network")
-            yield name, flat.reshape(each.shape)
+        with ThreadPoolExecutor(1) as beside:
+            for name, each in self.stored.items():
+                place = memoryview(buffer)[: each.end - each.start]
+                found = [beside.submit(largest, block, each.dtype) for block in self._blocks(place, total)]
+                flat = torch.frombuffer(place, dtype=each.dtype) if place else torch.empty(0, dtype=each.dtype)
+                yield name, flat.reshape(each.shape), partial(self._top, name, found)
+
+    def _top(self, name: str, found: Sequence[Future[int]]) -> Tensor:
+        dtype = self.stored[name].dtype
+        most = max((each.result() for each in found), default=0)
+        top = torch.frombuffer(bytearray(most.to_bytes(dtype.itemsize, "little")), dtype=dtype)[0]
+        if not top.isfinite():
+            raise CheckpointError(f"{self.place}: {name} holds values that are not finite: it is no network")
+        return top
+
+    def _blocks(self, place: memoryview, total: Any) -> Iterator[memoryview]:
+        """Fill the place from the file, block by block."""
+        for start in range(0, len(place), BLOCK):
+            block = place[start : start + BLOCK]
+            self._fill(block)
+            if total is not None:
+                total.update(block)
+            yield block
 
     def digest(self) -> str:
         """The SHA-256 of the file as it is now."""
@@ -145,3 +159,14 @@ class TensorFile(AbstractContextManager["TensorFile"]):
         if end - start != math.prod(shape) * FLOATS[kind].itemsize:
             raise self.damaged(f"{name} is {kind} {shape}, but takes {end - start} bytes")
         return Stored(FLOATS[kind], tuple(shape), start, end)
+
+
+def largest(block: memoryview, dtype: torch.dtype) -> int:
+    """The bits of the value with the largest magnitude, without its sign; of one that is not finite if there is any.
+
+    Floats of one sign are ordered as their bits are, and infinity and NaN come last. So of the values without a sign
+    the largest signed number counts, of those with one the largest unsigned number. Exact, and quicker than sums.
+    """
+    width = 8 * dtype.itemsize
+    signed, unsigned = (int(np.frombuffer(block, f"<{kind}{dtype.itemsize}").max()) for kind in "iu")
+    return max(signed, unsigned - (1 << width - 1), 0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from softdlm.errors import TokenizerError
 from softdlm.models.family import Family
+from softdlm.models.folder import CONFIG
+from softdlm.records.files import parse_json, temporary_folder
 
 _ROLE = re.compile(r"^\s*(user|assistant|system|human)\s*(\n|$)", re.IGNORECASE)
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
@@ -23,20 +25,28 @@ def load_tokenizer(folder: Path, files: Mapping[str, bytes], family: Family) -> 
     """
     if not any(name in files for name in FILES):
         return None
-    with TemporaryDirectory(prefix="softdlm-") as copy:
+    with temporary_folder() as copy:
         for name, data in files.items():
-            Path(copy, name).write_bytes(data)
+            (copy / name).write_bytes(_about_tokenizer(data) if name == CONFIG else data)
         try:
-            tokenizer = _read(copy, family)
+            tokenizer = _read(str(copy), family)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # all else is its verdict on the files: its Rust part raises what is no Exception
-            reason = " ".join(str(error).split()).replace(copy, str(folder))[:300]
+            reason = " ".join(str(error).split()).replace(str(copy), str(folder))[:300]
             raise TokenizerError(f"the tokenizer in {folder} cannot be loaded: {reason}") from error
     tokenizer.name_or_path = str(folder)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = family.chat_template
+    elif isinstance(tokenizer.chat_template, str):
+        tokenizer.chat_template = family.template_start + tokenizer.chat_template
     return tokenizer
+
+
+def _about_tokenizer(config: bytes) -> bytes:
+    """What a tokenizer is chosen by: transformers cannot read all of the config.json of a family that it lacks."""
+    values = parse_json(config)
+    return json.dumps({key: values[key] for key in ("model_type", "tokenizer_class") if key in values}).encode()
 
 
 def _read(copy: str, family: Family) -> Any:
@@ -70,19 +80,3 @@ def words_of(tokenizer: Any, ids: Sequence[int]) -> str:
 def token_id(tokenizer: Any, token: str) -> int | None:
     """The id of a special token; None, never the id of <unk>, if the tokenizer lacks it."""
     return None if tokenizer is None else tokenizer.get_vocab().get(token)
-
-
-def check_special_ids(tokenizer: Any, family: Family, mask_id: int, eos_ids: tuple[int, ...]) -> None:
-    """Refuse a tokenizer whose [MASK] or EOS id differs from the checkpoint's: it would decode to nonsense."""
-    if mask_id in eos_ids:  # the tokenizer of LLaDA-2's autoregressive parent has its end of turn there
-        raise TokenizerError(
-            f"id {mask_id} is both [MASK] and one of the EOS ids {list(eos_ids)}: pass mask_id= or eos_ids="
-        )
-    theirs = token_id(tokenizer, family.mask_token)
-    if theirs is not None and theirs != mask_id:
-        raise TokenizerError(
-            f"{family.mask_token} is {theirs} in the tokenizer but {mask_id} in the checkpoint: pass mask_id="
-        )
-    eos = None if tokenizer is None else tokenizer.eos_token_id
-    if eos is not None and eos not in eos_ids:
-        raise TokenizerError(f"the tokenizer's EOS id {eos} is not among the EOS ids {list(eos_ids)}: pass eos_ids=")

@@ -47,6 +47,7 @@ class JointDenoiser(Denoiser):
         attention_mask: Bool[Tensor, "B L"] | None = None,
         position_ids: Int[Tensor, "B L"] | None = None,
         block_length: int | None = None,
+        block_start: Int[Tensor, "B 1"] | None = None,
     ) -> Float[Tensor, "B L H"]:
         weights = embeds[:, len(self.prompt_ids) :, [*self.choices, self.mask_id]]
         weights = weights / weights.sum(-1, keepdim=True)

@@ -184,17 +184,14 @@ def _complaints(found: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple
 
 def _stream(file: TensorFile, expected: Mapping[str, Weight], loaded: Mapping[str, Tensor], total: Any) -> None:
     """Copy a file's tensors to their places; a type in which one of their values overflows is refused."""
-    for name, tensor in file.tensors(total):
+    for name, tensor, top in file.tensors(total):
         homes = [loaded[part.parameter][part.index] for part in expected[name].parts]
         for home, piece in zip(homes, tensor.split([len(home) for home in homes]), strict=True):
             home.copy_(piece)
-            if not _holds(home.dtype, piece.dtype) and not home.sum().isfinite() and not home.isfinite().all():
-                raise CheckpointError(f"{file.place}: {name} holds values too large for {home.dtype}: take another")
-
-
-def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
-    """Whether every value of the other type is one of this type."""
-    return torch.promote_types(dtype, other) == dtype
+        most = top()
+        for dtype in {home.dtype for home in homes}:
+            if not most.to(dtype).isfinite():
+                raise CheckpointError(f"{file.place}: {name} holds values too large for {dtype}: take another")
 
 
 def _shape(weight: Weight, blank: Mapping[str, Tensor]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from softdlm.errors import ResultsError, UsageError
@@ -45,6 +46,19 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
             raise
         _sync(path.parent)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards; errors of the disk, also of what is written into it, are one line."""
+    place = "a temporary folder"
+    try:
+        with TemporaryDirectory(prefix="softdlm-") as name:
+            place = f"the temporary folder {name}"
+            yield Path(name)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ResultsError(f"cannot write {place}: {reason}; make room, or set TMPDIR to another place") from error
 
 
 def ready_folder(path: Path) -> None:

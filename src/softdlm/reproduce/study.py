@@ -28,7 +28,7 @@ MODELS = {
 }
 """The models that the paper measured, and what it calls them."""
 NEAREST = {"llada": "LLaDA", "llada2_moe": "LLaDA-2.0-mini", "Dream": "Dream"}
-"""Family -> the paper's model whose numbers are shown beside a model that the paper did not measure."""
+"""Family -> the paper's model whose numbers are shown beside a model that the paper did not measure; else LLaDA's."""
 Grids = list[Grid]
 
 
@@ -195,7 +195,7 @@ class Study:
     @property
     def printed(self) -> Printed:
         """The paper's model whose numbers are shown beside ours."""
-        return Printed(MODELS.get(self.model.name) or NEAREST[self.family], self.model.name in MODELS)
+        return Printed(MODELS.get(self.model.name) or NEAREST.get(self.family, "LLaDA"), self.model.name in MODELS)
 
     @property
     def title(self) -> str:

@@ -23,7 +23,7 @@ from softdlm.sandbox.seccomp import filter_for, filter_is_known
 
 SYSTEM_VIEWS = ("/bin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
-DEVICE_LINKS = {"/dev/fd": "/proc/self/fd"}
+DEVICE_LINKS = {"/dev/fd": "/proc/self/fd", "/dev/shm": "/tmp"}
 DEVICE_LINKS |= {f"/dev/{name}": f"/proc/self/fd/{n}" for n, name in enumerate(("stdin", "stdout", "stderr"))}
 UNUSED_USERS = range(60706, 61184)
 """Ids that systemd's table of user ids leaves to nobody."""
@@ -34,8 +34,8 @@ FLAGS = ("-s", "-S", "-P", "-B")
 """No site packages, no import from the working folder; unlike -I they leave PYTHONHASHSEED alone."""
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-SUPPLIES = "/sys"
-"""Where bubblewrap finds what `_SUPPLY` mounts: a folder that every system has and that holds no interpreter."""
+SCRATCH, PYTHON = "/sys/fs", "/sys/kernel"
+"""Where bubblewrap finds what `_SUPPLY` mounts: folders that every system has and that hold no interpreter."""
 SCRATCH_FILES = 4096
 
 _LIFT = (
@@ -44,34 +44,28 @@ _LIFT = (
 )
 """For this command alone: an interpreter that only root can reach is at its own path, in an otherwise empty folder."""
 _SUPPLY = (
-    'echo 1000 >/proc/self/oom_score_adj && mount=$1 table=$2 && shift 2 && $mount -n -i -a -T "$table" && exec "$@"'
+    'echo 1000 >/proc/self/oom_score_adj && $1 -n -i -t tmpfs -o "$2" none "$3" && '
+    '{ [ -z "$4" ] || $1 -n --bind "$4" "$5"; } && shift 5 && exec "$@"'
 )
-"""For this command alone: the mounts of a table. When memory runs out, the command is the first to go."""
+"""For this command alone: what `SCRATCH` and `PYTHON` hold. When memory runs out, the command is the first to go."""
 
 
 class Descriptors(NamedTuple):
-    """What a sandbox inherits: one for the pid of its first process, and the files of its back end."""
+    """What a sandbox inherits: one for the pid of its first process, and the filter where its launcher reads it."""
 
     status: int
     filter: int = -1
-    mounts: int = -1
-
-
-def no_files(scratch_bytes: int) -> tuple[bytes, ...]:
-    return ()
 
 
 @dataclass(frozen=True)
 class Backend:
-    """`command(limits, scratch_bytes, descriptors)`: a command that runs the driver under these limits.
-
-    `files(scratch_bytes)`: the contents of the files that it reads from the descriptors, in their order.
-    """
+    """`command(limits, scratch_bytes, descriptors)`: a command that runs the driver under these limits."""
 
     isolated: bool
-    command: Callable[[dict[str, int], int, Descriptors], list[str]]
+    command: Callable[[dict[int, int], int, Descriptors], list[str]]
     remedy: str
-    files: Callable[[int], tuple[bytes, ...]] = no_files
+    reads_filter: bool = False
+    """Whether the launcher puts the filter to work, and not the driver."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +97,12 @@ def bare_text(*names: str) -> str:
     return f"import binascii, marshal\nexec(marshal.loads(binascii.a2b_base64({b64encode(marshal.dumps(code))!r})))"
 
 
-def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+def bubblewrap(limits: dict[int, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     """With --die-with-parent bubblewrap itself dies with this process too."""
-    moved = {interpreter().prefix: f"{SUPPLIES}/python"} if first_barred() else {}
+    moved = {interpreter().prefix: PYTHON} if first_barred() else {}
     launcher, python, (views, links) = tool("bwrap", "bubblewrap"), interpreter(), visible_paths()
     return [
-        *supplied(descriptors.mounts),
+        *supplied(scratch_bytes),
         *(as_nobody() if unused_user() is not None else ()),
         launcher,
         *(f"--unshare-{kind}" for kind in ("user", "ipc", "pid", "net", "uts", "cgroup-try")),
@@ -116,17 +110,17 @@ def bubblewrap(limits: dict[str, int], scratch_bytes: int, descriptors: Descript
         *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
         *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
         *(word for path in views for word in ("--ro-bind", moved.get(path, path), path)),
-        *(word for path, target in links.items() for word in ("--symlink", target, path)),
-        *("--proc", "/proc", "--dev", "/dev"),
-        *("--bind", f"{SUPPLIES}/tmp", "/tmp", "--bind", f"{SUPPLIES}/shm", "/dev/shm"),
-        *(word for path in ("/proc", "/dev", "/") for word in ("--remount-ro", path)),
+        *(word for path in DEVICES for word in ("--dev-bind", path, path)),
+        *(word for path, target in (links | DEVICE_LINKS).items() for word in ("--symlink", target, path)),
+        *("--proc", "/proc", "--bind", SCRATCH, "/tmp"),
+        *(word for path in ("/proc", "/") for word in ("--remount-ro", path)),
         *("--chdir", "/tmp", "--seccomp", str(descriptors.filter)),
         *("--json-status-fd", str(descriptors.status), "--"),
-        *python.command(f"{bare_text('kernel', 'driver')}\nos.close({descriptors.mounts})\nmain({limits}, None, b'')"),
+        *python.command(f"{bare_text('kernel', 'driver')}\nmain({limits}, None, b'')"),
     ]
 
 
-def unshare(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+def unshare(limits: dict[int, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     python, (views, links) = interpreter(), visible_paths()
     options = scratch_options(scratch_bytes)
     enter = f"enter({views!r}, {links | DEVICE_LINKS!r}, {options!r}, {descriptors.status})"
@@ -142,7 +136,7 @@ def unshare(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors
     ]
 
 
-def subprocess(limits: dict[str, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
+def subprocess(limits: dict[int, int], scratch_bytes: int, descriptors: Descriptors) -> list[str]:
     """No file grows, so that nothing needs the limit on scratch space."""
     user, program = unused_user(), filter_for(False) if filter_is_known() else b""
     if user is None and os.geteuid() == 0:
@@ -167,32 +161,14 @@ def visible_paths() -> tuple[list[str], dict[str, str]]:
     return views + [path for path in SYSTEM_FILES if os.path.exists(path)], links
 
 
-def bubblewrap_files(scratch_bytes: int) -> tuple[bytes, bytes]:
-    """The filter, and a table of what bubblewrap finds below `SUPPLIES`.
-
-    /tmp and /dev/shm, since bubblewrap's own have no limit on the number of files, and an interpreter that only root
-    can reach.
+def supplied(scratch_bytes: int) -> list[str]:
+    """Words before `as_nobody`: they mount /tmp, since bubblewrap's own has no limit on the number of files, and an
+    interpreter that only root can reach. Root may mount; an ordinary user may do so in a user namespace of its own.
     """
-    scratch = f"tmpfs {scratch_options(scratch_bytes)},nosuid,nodev,X-mount.mkdir"
-    table = [
-        f"none {SUPPLIES} tmpfs mode=755,nosuid,nodev",
-        f"none {SUPPLIES}/tmp {scratch}",
-        f"none {SUPPLIES}/shm {scratch}",
-    ]
-    if first_barred():
-        table.append(f"{in_table(interpreter().prefix)} {SUPPLIES}/python none bind,X-mount.mkdir")
-    return filter_for(True), "".join(f"{line}\n" for line in table).encode()
-
-
-def in_table(path: str) -> str:
-    """As fstab spells it."""
-    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in path)
-
-
-def supplied(mounts: int) -> list[str]:
-    """Words before `as_nobody`. Root may mount; an ordinary user may do so in a user namespace of its own."""
     own = [] if unused_user() is not None else ["--user", "--map-root-user"]
-    return [*private_mounts(*own), _SUPPLY, "supply", tool("mount", "util-linux"), f"/proc/self/fd/{mounts}"]
+    options = f"{scratch_options(scratch_bytes)},nosuid,nodev"
+    barred = interpreter().prefix if first_barred() else ""
+    return [*private_mounts(*own), _SUPPLY, "supply", tool("mount", "util-linux"), options, SCRATCH, barred, PYTHON]
 
 
 def lifted(python: Interpreter) -> list[str]:
@@ -251,7 +227,7 @@ def tool(name: str, package: str) -> str:
 
 _NEEDS = "Linux 5.12, util-linux (tested with 2.38), user namespaces and seccomp"
 BACKENDS = {
-    "bubblewrap": Backend(True, bubblewrap, f"it needs bubblewrap 0.8, {_NEEDS}", bubblewrap_files),
+    "bubblewrap": Backend(True, bubblewrap, f"it needs bubblewrap 0.8, {_NEEDS}", reads_filter=True),
     "unshare": Backend(True, unshare, f"it needs {_NEEDS}"),
     "subprocess": Backend(False, subprocess, "it needs an interpreter that starts with -s -S -P -B"),
 }

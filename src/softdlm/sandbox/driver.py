@@ -7,10 +7,9 @@ writes out all it finds in memory and all it can read from descriptors, in any o
 """
 
 import os
-import resource
 import sys
 
-from softdlm.sandbox.kernel import filter_calls, leave_keyring
+from softdlm.sandbox.kernel import bound, filter_calls, leave_keyring
 
 READY = b"ready\n"
 PIPE_BYTES = 512
@@ -18,15 +17,15 @@ DETAIL_CHARS = 300
 MODULE = "candidate"
 
 
-def main(limits: dict[str, int], user: int | None, program: bytes) -> None:
+def main(limits: dict[int, int], user: int | None, program: bytes) -> None:
     """`user` is for root to become. `program` is the filter of system calls, empty where it is already at work."""
     source, report = os.dup(0), os.dup(1)
     candidate, checks, number = (take_text(source) for _ in range(3))
     leave_keyring()
     if user is not None:
         become(user)
-    for name, most in limits.items():
-        resource.setrlimit(getattr(resource, name), (most, most))
+    for resource, most in limits.items():
+        bound(resource, most)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)

@@ -1,8 +1,11 @@
-"""Calls to the kernel that Python does not offer. Part of the text that runs beside a candidate: see `backends`."""
+"""Calls to the kernel that Python does not offer. Part of the text that runs beside a candidate: see `backends`.
 
-import ctypes
+Only the core of ctypes is imported: the rest of that module takes longer to load than all that is done here.
+"""
+
 import errno
 import os
+from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_USE_ERRNO, CFuncPtr, Structure, _SimpleCData, byref, dlopen, get_errno
 
 SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
 JOIN_SESSION_KEYRING = 1
@@ -11,16 +14,60 @@ MODE_FILTER = 2
 SIGKILL = 9
 """Not taken from the module `signal`, whose import takes longer than all that is done here."""
 STEP_BYTES = 8
-libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Int(_SimpleCData):
+    _type_ = "i"
+
+
+class Short(_SimpleCData):
+    _type_ = "H"
+
+
+class Word(_SimpleCData):
+    _type_ = "I"
+
+
+class Long(_SimpleCData):
+    _type_ = "Q"
+
+
+class Bytes(_SimpleCData):
+    _type_ = "z"
+
+
+class Function(CFuncPtr):
+    _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
+    _restype_ = Int
+
+
+class Library:
+    """Whatever this process is linked with, libc among it."""
+
+    _handle = dlopen(None, 0)  # type: ignore[arg-type]
+
+
+def answer(name: str, *arguments: object) -> int:
+    """The answer of a function of libc: below 0 it has failed."""
+    return Function((name, Library))(*arguments)  # type: ignore[call-overload]
 
 
 def call(name: str, *arguments: object) -> int:
     """The answer of a function of libc; its failure is an OSError."""
-    answer = getattr(libc, name)(*arguments)
-    if answer < 0:
-        problem = ctypes.get_errno()
+    found = answer(name, *arguments)
+    if found < 0:
+        problem = get_errno()
         raise OSError(problem, f"{name}{arguments}: {os.strerror(problem)}")
-    return answer
+    return found
+
+
+class Bound(Structure):
+    _fields_ = (("soft", Long), ("hard", Long))
+
+
+def bound(resource: int, most: int) -> None:
+    """A limit of this process for good. The module `resource` would have to be loaded for it."""
+    call("setrlimit", resource, byref(Bound(most, most)))
 
 
 def be_first_to_go() -> None:
@@ -45,8 +92,8 @@ def leave_keyring() -> None:
             raise
 
 
-class FilterProgram(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
+class FilterProgram(Structure):
+    _fields_ = (("length", Short), ("steps", Bytes))
 
 
 def filter_calls(program: bytes) -> None:
@@ -54,4 +101,4 @@ def filter_calls(program: bytes) -> None:
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     whole = FilterProgram(len(program) // STEP_BYTES, program)
-    call("prctl", PR_SET_SECCOMP, MODE_FILTER, ctypes.byref(whole), 0, 0)
+    call("prctl", PR_SET_SECCOMP, MODE_FILTER, byref(whole), 0, 0)

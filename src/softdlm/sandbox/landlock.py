@@ -3,10 +3,10 @@
 Part of the text that runs beside a candidate: see `backends`.
 """
 
-import ctypes
 import os
+from _ctypes import Structure, byref, sizeof
 
-from softdlm.sandbox.kernel import PR_SET_NO_NEW_PRIVS, call, libc
+from softdlm.sandbox.kernel import PR_SET_NO_NEW_PRIVS, Int, Long, answer, call
 
 SYS_CREATE_RULESET, SYS_ADD_RULE, SYS_RESTRICT_SELF = 444, 445, 446
 """The same on every machine."""
@@ -20,20 +20,20 @@ SCOPES_SINCE, SCOPES = 6, 3
 TRUNCATES_SINCE = 3
 
 
-class Ruleset(ctypes.Structure):
-    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64)]
+class Ruleset(Structure):
+    _fields_ = (("files", Long), ("network", Long), ("scopes", Long))
 
 
-class PathRule(ctypes.Structure):
+class PathRule(Structure):
     _pack_ = 1
-    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
+    _fields_ = (("rights", Long), ("folder", Int))
 
 
 def landlock_version() -> int:
     """0 where Landlock is missing, switched off, or denied."""
     if os.uname().sysname != "Linux":
         return 0
-    return max(0, libc.syscall(SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION))
+    return max(0, answer("syscall", SYS_CREATE_RULESET, None, Long(0), ASK_VERSION))
 
 
 def files_can_be_confined() -> bool:
@@ -49,7 +49,7 @@ def confine_files(readable: list[str], writable: list[str]) -> None:
     handled = sum(rights for since, rights in FILE_RIGHTS_SINCE.items() if version >= since)
     network = TCP_RIGHTS if version >= TCP_SINCE else 0
     wanted = Ruleset(handled, network, SCOPES if version >= SCOPES_SINCE else 0)
-    rules = call("syscall", SYS_CREATE_RULESET, ctypes.byref(wanted), ctypes.sizeof(wanted), 0)
+    rules = call("syscall", SYS_CREATE_RULESET, byref(wanted), sizeof(wanted), 0)
     for path in readable:
         allow(rules, path, EXECUTE | READ_FILE | READ_DIR)
     for path in writable:
@@ -63,5 +63,5 @@ def allow(rules: int, path: str, rights: int) -> None:
     """A rule for a folder and all below it, or for one file, which takes the rights of files only."""
     folder = os.open(path, os.O_PATH)
     rights &= -1 if os.path.isdir(path) else EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
-    call("syscall", SYS_ADD_RULE, rules, RULE_PATH_BENEATH, ctypes.byref(PathRule(rights, folder)), 0)
+    call("syscall", SYS_ADD_RULE, rules, RULE_PATH_BENEATH, byref(PathRule(rights, folder)), 0)
     os.close(folder)

@@ -5,10 +5,10 @@ capability. Here the file system is replaced by an empty one with read-only view
 The candidate is a child of process 1, never process 1 itself, which could keep itself alive when its parent dies.
 """
 
-import ctypes
 import os
+from _ctypes import Structure, byref, sizeof
 
-from softdlm.sandbox.kernel import PR_SET_NO_NEW_PRIVS, be_first_to_go, call
+from softdlm.sandbox.kernel import PR_SET_NO_NEW_PRIVS, Long, Word, be_first_to_go, call
 
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC = 4096, 16384
@@ -51,11 +51,10 @@ def build(opened: dict[str, int], links: dict[str, str], scratch: str) -> None:
         view(handle, path.lstrip("/"))
     for path, target in links.items():
         os.symlink(target, path.lstrip("/"))
-    for path in ("proc", "tmp", "dev/shm"):
+    for path in ("proc", "tmp"):
         os.mkdir(path)
     mount("proc", "proc", "proc", NOSUID | NODEV | NOEXEC)
-    for path in ("tmp", "dev/shm"):
-        mount("tmpfs", path, "tmpfs", NOSUID | NODEV, scratch)
+    mount("tmpfs", "tmp", "tmpfs", NOSUID | NODEV, scratch)
     call("syscall", SYS_PIVOT_ROOT[os.uname().machine], b".", b".")
     call("umount2", b".", MNT_DETACH)
     protect("/", RDONLY | NOSUID | NODEV, 0)
@@ -78,20 +77,20 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str =
     call("mount", source.encode(), target.encode(), kind and kind.encode(), flags, options.encode())
 
 
-class MountAttributes(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
+class MountAttributes(Structure):
+    _fields_ = tuple((name, Long) for name in ("set", "clear", "propagation", "userns"))
 
 
 def protect(path: str, attributes: int, flags: int) -> None:
     wanted = MountAttributes(attributes, 0, 0, 0)
-    size = ctypes.sizeof(wanted)
-    call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, ctypes.byref(wanted), size)
+    size = sizeof(wanted)
+    call("syscall", SYS_MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, byref(wanted), size)
 
 
 def give_up_privileges() -> None:
     """Drop every capability, for this process and for any program it starts."""
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    header, none = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    header, none = (Word * 2)(CAPABILITY_VERSION_3, 0), (Word * 6)()
     call("capset", header, none)
 
 

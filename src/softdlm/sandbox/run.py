@@ -8,6 +8,7 @@ crashes) and no malice. See docs/sandbox.md.
 import math
 import os
 import platform
+import resource
 import secrets
 import sys
 import warnings
@@ -22,10 +23,11 @@ from typing import Any, Literal
 
 from softdlm.errors import SandboxError, UsageError
 from softdlm.sandbox.backends import BACKENDS, ENVIRONMENT, SCRATCH_FILES, visible_paths
+from softdlm.sandbox.control_group import control_group, delegated
 from softdlm.sandbox.landlock import files_can_be_confined
 from softdlm.sandbox.process import Launch, Report, converse
 from softdlm.sandbox.scratch import scratch_folder
-from softdlm.sandbox.seccomp import filter_is_known
+from softdlm.sandbox.seccomp import filter_for, filter_is_known
 from softdlm.sandbox.self_test import Promises, self_test
 
 Verdict = Literal["passed", "failed", "timeout", "output", "error"]
@@ -87,7 +89,8 @@ class Sandbox:
         """What a result must say about how its programs were run: all that can change a verdict."""
         facts = {"backend": self.backend, "isolated": self.isolated, "python": platform.python_version()}
         confined = {} if self.isolated else {"files confined": files_can_be_confined()}
-        return facts | confined | {"limits": asdict(self.limits)}
+        counted = {"control group": True} if delegated() else {}
+        return facts | confined | counted | {"limits": asdict(self.limits)}
 
     def run(self, program: str, checks: str = "") -> Outcome:
         """Passes only if the program and then the checks, in the program's namespace, ran to their end."""
@@ -95,9 +98,11 @@ class Sandbox:
         framed_texts = b"".join(map(framed, (program, checks, f"{numbers[0]:x}")))
         backend, scratch = BACKENDS[self.backend], self.limits.scratch_bytes
         command = partial(backend.command, self._rlimits(), scratch)
+        files, amounts = (filter_for(True),) if backend.reads_filter else (), self._tree_limits()
         try:
-            with nullcontext() if self.isolated else scratch_folder() as folder:
-                launch = Launch(command, backend.files(scratch), folder, ENVIRONMENT)
+            with nullcontext() if self.isolated else scratch_folder() as folder, control_group(*amounts) as group:
+                start = command if group is None else lambda given: group.entering(command(given))
+                launch = Launch(start, files, folder, ENVIRONMENT)
                 report = converse(launch, framed_texts + b"%064x\n" % numbers[1], self.limits.seconds)
         except OSError as problem:
             return Outcome("error", one_line(str(problem)), 0.0)
@@ -108,16 +113,20 @@ class Sandbox:
         with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
             return list(pool.map(self.run, *zip(*programs, strict=True))) if programs else []
 
-    def _rlimits(self) -> dict[str, int]:
+    def _tree_limits(self) -> tuple[int, int]:
+        """Memory and processes of a tree as a whole, where a control group counts them; scratch space is memory."""
+        return self.limits.memory_bytes + self.limits.scratch_bytes, self.limits.processes
+
+    def _rlimits(self) -> dict[int, int]:
         """A limited process may start no other and make no file longer, since nothing else would stop it."""
         limits = {
-            "RLIMIT_CPU": math.ceil(self.limits.seconds) + 1,
-            "RLIMIT_NPROC": self.limits.processes if self.isolated else 0,
-            "RLIMIT_FSIZE": self.limits.file_bytes if self.isolated else 0,
-            "RLIMIT_NOFILE": self.limits.files,
-            "RLIMIT_CORE": 0,
+            resource.RLIMIT_CPU: math.ceil(self.limits.seconds) + 1,
+            resource.RLIMIT_NPROC: self.limits.processes if self.isolated else 0,
+            resource.RLIMIT_FSIZE: self.limits.file_bytes if self.isolated else 0,
+            resource.RLIMIT_NOFILE: self.limits.files,
+            resource.RLIMIT_CORE: 0,
         }
-        return limits if sys.platform == "darwin" else limits | {"RLIMIT_AS": self.limits.memory_bytes}
+        return limits if sys.platform == "darwin" else limits | {resource.RLIMIT_AS: self.limits.memory_bytes}
 
 
 def framed(text: str) -> bytes:

@@ -22,7 +22,7 @@ from softdlm.errors import SoftDLMError, TokenizerError
 from softdlm.serve.asked import Border, Wanted, logprobs_asked
 from softdlm.serve.bodies import Call, body, denoised
 from softdlm.serve.engine_thread import Kind, Load, listen
-from softdlm.serve.events import EventStream, events
+from softdlm.serve.events import event_stream, events
 from softdlm.serve.guards import Guard, refused
 from softdlm.serve.metrics import Metrics
 from softdlm.serve.page_routes import add_page
@@ -114,7 +114,7 @@ class Service:
     async def respond(self, request: Request, call: Call, stream: bool, whole: Callable[[Call], Any]) -> Response:
         """The answer, streamed or whole; it is given up when the client goes."""
         if stream:
-            return EventStream(self._until_gone(call), self.limits.write_seconds)
+            return event_stream(self._until_gone(call))
         gone = asyncio.ensure_future(_disconnected(request))
         over = asyncio.ensure_future(_all_over(call))
         try:
@@ -152,11 +152,11 @@ async def _all_over(call: Call) -> None:
 
 def make_app(
     load: Load, names: Sequence[str], limits: Limits | None = None, *, keys: Sequence[str] = (), local: bool = False,
-    engine: Kind = "auto", prefix: str = "softdlm_", traces: Path | None = None,
+    engine: Kind = "auto", prefix: str = "softdlm_", metrics_of: type[Metrics] = Metrics, traces: Path | None = None,
 ) -> FastAPI:  # fmt: skip
     """The application. The model is loaded on the engine's thread while /health says 503."""
     limits = limits or Limits()
-    metrics = Metrics(names[0], prefix)
+    metrics = metrics_of(names[0], prefix)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -245,7 +245,8 @@ def add_status(app: FastAPI) -> None:
     @app.get("/metrics", response_class=Response, responses={**GUARDED, 200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        return Response(app.state.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = await asyncio.to_thread(app.state.service.metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/version", response_model=Version, responses=GUARDED)
     async def version() -> Any:

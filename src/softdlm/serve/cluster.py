@@ -24,6 +24,7 @@ from softdlm.errors import ClusterError, SoftDLMError, UsageError, one_line
 from softdlm.evaluate.ray_cluster import Cluster
 from softdlm.serve import front
 from softdlm.serve.settings import Limits
+from softdlm.serve.shared_metrics import open_board
 from softdlm.version import __version__
 
 if TYPE_CHECKING:
@@ -68,10 +69,12 @@ class Plan:
         from softdlm.models.load import load
         from softdlm.serve.app import make_app
         from softdlm.serve.rules import offer_rules
+        from softdlm.serve.shared_metrics import SharedMetrics
 
         for file in self.rules:
             offer_rules(Path(file))
-        return make_app(lambda: load(self.model, **self.loading), self.names, self.limits, **self.options)
+        how = {**self.options, "metrics_of": SharedMetrics}
+        return make_app(lambda: load(self.model, **self.loading), self.names, self.limits, **how)
 
 
 class Replica:
@@ -142,6 +145,7 @@ class Serving:
             raise ClusterError(f"Ray Serve runs on this cluster already, with {apps}: end it with `serve shutdown`")
         try:
             self._start(host, port)
+            self.board = open_board(self.ray)  # it lives while it is held
             self._deploy(plan, replicas, gpu)
             if self._becomes_ready():
                 shown = f"[{host}]" if ":" in host else host

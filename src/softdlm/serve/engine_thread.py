@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal
 
 import torch
@@ -62,6 +62,8 @@ class EngineThread(threading.Thread):
         self.waiting: FairQueue[Ticket] = FairQueue()
         self.live: dict[Answer, Ticket] = {}
         """Answers that the engine has."""
+        self.rows: Counter[Hashable] = Counter()
+        """How many of them each cohort has."""
         self.news: dict[Ticket, News] = {}
         self.recorded = 0
         """Host memory that the traces of all tickets may take."""
@@ -98,8 +100,11 @@ class EngineThread(threading.Thread):
         self._let_in(engine)
         over = engine.step() if engine.busy else []
         for answer in over:
-            self._end(self.live[answer], answer.error)
-        self.metrics.load(len(self.live), len(self.waiting), engine.held_bytes / max(engine.memory_limit, 1))
+            self._end(self.live[answer], answer.error or self._unbegun(answer))
+        running = engine.running
+        self.metrics.load(
+            running, len(self.live) + len(self.waiting) - running, engine.held_bytes / max(engine.memory_limit, 1)
+        )
         self.flush()
         if any(answer.error is not None and not isinstance(answer.error, EXPECTED) for answer in over):
             check_device(engine.model.device)
@@ -167,27 +172,40 @@ class EngineThread(threading.Thread):
         self._end(ticket, refusal)
 
     def _let_in(self, engine: Engine) -> None:
-        """From the queue into the engine, while there is a place."""
-        while len(self.waiting) > 0 and len(self.live) < self.limits.max_concurrency:
-            ticket = self.waiting.pop()
+        """From the queue into the engine, while a pass of their cohort has a row."""
+        while (ticket := self.waiting.pop(self._has_row)) is not None:
             ticket.began = self.clock()
             ticket.answer.seconds = max(ticket.deadline - ticket.began, 0.0)
             self.live[ticket.answer] = ticket
+            self.rows[ticket.answer.decoding.cohort] += 1
             try:
                 engine.submit(ticket.answer)
             except Exception as error:
                 self._end(ticket, error)
 
+    def _has_row(self, cohort: Hashable) -> bool:
+        return self.rows[cohort] < self.limits.max_concurrency
+
     def _end_late(self) -> None:
         """Answers whose time was over before they were begun."""
-        now, limit = self.clock(), f"the deadline of {self.limits.deadline:g} s passed while the request waited"
+        now = self.clock()
         for ticket in [each for each in self.waiting if each.deadline <= now]:
             self.waiting.remove(ticket)
-            self._end(ticket, Refusal(504, limit, code="deadline"))
+            self._end(ticket, self._late())
+
+    def _unbegun(self, answer: Answer) -> Refusal | None:
+        """The deadline came while the answer waited in the engine: for memory, or for the end of another cohort."""
+        made = answer.generation
+        return self._late() if made and made.finish_reason == "deadline" and made.forwards == 0 else None
+
+    def _late(self) -> Refusal:
+        message = f"the deadline of {self.limits.deadline:g} s passed while the request waited"
+        return Refusal(504, message, code="deadline")
 
     def _end(self, ticket: Ticket, error: Exception | None) -> None:
         """This answer is over, with an error or without."""
-        self.live.pop(ticket.answer, None)
+        if self.live.pop(ticket.answer, None) is not None:
+            self.rows -= Counter([ticket.answer.decoding.cohort])
         self.recorded -= ticket.recorded
         now, answer = self.clock(), ticket.answer
         ticket.ended = now

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from starlette.responses import StreamingResponse
-from starlette.types import Send
 
 from softdlm.serve.bodies import Call, denoised, ending, logprobs_of, made_by, usage
 from softdlm.serve.refusals import Refusal
@@ -20,20 +19,10 @@ QUIET = b": still decoding\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
-class EventStream(StreamingResponse):
-    """A stream that ends when its reader takes nothing for too long."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncIterator[bytes], write_seconds: float) -> None:
-        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        self.write_seconds = write_seconds
-
-    async def stream_response(self, send: Send) -> None:
-        async def patient(message: Any) -> None:
-            await asyncio.wait_for(send(message), self.write_seconds)
-
-        await super().stream_response(patient)
+def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
+    """Server-sent events that nothing on the way keeps back."""
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
 async def events(call: Call) -> AsyncIterator[bytes]:

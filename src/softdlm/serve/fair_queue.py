@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -24,9 +24,12 @@ class FairQueue(Generic[Item]):
     def push(self, cohort: Hashable, item: Item) -> None:
         self.lines.setdefault(cohort, deque()).append(item)
 
-    def pop(self) -> Item:
-        """The oldest of the cohort whose turn it is; its cohort goes to the end."""
-        cohort, line = self.lines.popitem(last=False)
+    def pop(self, free: Callable[[Hashable], bool]) -> Item | None:
+        """The oldest of the next cohort for which something is free; its cohort goes to the end."""
+        cohort = next(filter(free, self.lines), None)
+        if cohort is None:
+            return None
+        line = self.lines.pop(cohort)
         item = line.popleft()
         if line:
             self.lines[cohort] = line

@@ -37,18 +37,26 @@ class Guard:
         name = request_name(Headers(scope=scope))
         scope.setdefault("state", {})["name"] = name
 
+        begun = False
+
         async def named(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 MutableHeaders(scope=message)["x-request-id"] = name
             await send(message)
 
         try:
             self._check(scope)
             receive = await self._body(scope, receive)
+            await self.app(scope, receive, named)
         except Refusal as refusal:
             await refused(refusal)(scope, receive, named)
-            return
-        await self.app(scope, receive, named)
+        except asyncio.CancelledError:  # the server ends, and this request is not done
+            if not begun:
+                await refused(Refusal(503, "the server is shutting down", code="server_draining"))(
+                    scope, receive, named
+                )
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)

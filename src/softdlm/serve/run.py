@@ -21,31 +21,35 @@ from fastapi import FastAPI
 from softdlm.engine.pick_engine import EngineKind
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.serve.app import Service, make_app
+from softdlm.serve.connections import patient
 from softdlm.serve.engine_thread import EngineThread, Kind, Load
 from softdlm.serve.settings import Limits
 from softdlm.serve.worker import Worker
 
 log = logging.getLogger("softdlm.serve")
-ENDING_SECONDS = 5.0
-"""For the engine's thread to end its pass."""
+ENDING_SECONDS = 5
+"""For clients to take their last words, and for the engine's thread to end its pass."""
 
 
 class DrainingServer(uvicorn.Server):
     """On the first SIGTERM or SIGINT it stays reachable, says 503, and ends when accepted requests are done.
 
-    A second signal ends it at once.
+    After a second signal it does not wait for them: they are told. A third one ends it whatever happens.
     """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, shutdown_timeout: float) -> None:
         super().__init__(config)
-        self.service_app, self.shutdown_timeout, self.draining = app, shutdown_timeout, False
+        self.service_app, self.shutdown_timeout, self.signals = app, shutdown_timeout, 0
+        self.hurry = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.draining or not self.started:
+        self.signals += 1
+        if self.signals > 2 or not self.started:
             super().handle_exit(sig, frame)
-            return
-        self.draining = True
-        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._drain()))
+        elif self.signals == 2:
+            self.loop.call_soon_threadsafe(self.hurry.set)
+        else:
+            self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._drain()))
 
     async def startup(self, sockets: Any = None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -70,11 +74,21 @@ class DrainingServer(uvicorn.Server):
 
     async def _drain(self) -> None:
         log.warning("shutting down: %d answers are left", self.worker.held)
-        done = await self.worker.drain(self.shutdown_timeout)
-        if not done:
-            log.warning("%d answers were not done within %g s", self.worker.held, self.shutdown_timeout)
+        waits = [asyncio.ensure_future(each) for each in (self.worker.drain(self.shutdown_timeout), self.hurry.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
+        if self.worker.held:
+            log.warning("%d answers are given up", self.worker.held)
             await self.worker.stop()
         self.should_exit = True
+
+
+def configuration(app: FastAPI, limits: Limits, host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app, host=host, port=port, http=patient(limits), access_log=False, log_level="warning", server_header=False,
+        timeout_graceful_shutdown=ENDING_SECONDS,
+    )  # fmt: skip
 
 
 def is_local(host: str) -> bool:
@@ -139,12 +153,8 @@ def serve(
     app = make_app(load, names, limits, keys=keys, local=is_local(host), engine=engine, prefix=prefix, traces=traces)
     if not is_local(host) and not keys:
         print(f"softdlm: {host} can be reached by others and there is no --api-key", file=sys.stderr)
-    config = uvicorn.Config(
-        app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
-        server_header=False,
-    )  # fmt: skip
     with listen_on(host, port) as listening:
-        DrainingServer(config, app, limits.shutdown_timeout).run([listening])
+        DrainingServer(configuration(app, limits, host, port), app, limits.shutdown_timeout).run([listening])
     service: Service | None = getattr(app.state, "service", None)
     if service is not None:
         end_thread(service.worker.thread)

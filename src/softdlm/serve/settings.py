@@ -15,9 +15,9 @@ class Limits:
     """Bounds on what clients may ask for, and on what waits."""
 
     max_concurrency: int = 16
-    """Answers that are decoded at once; further ones wait."""
+    """Answers of one decoding that share passes; further ones wait. Other decodings have as many of their own."""
     queue: int = 64
-    """Answers that may wait; beyond that a request is refused with 429."""
+    """Further answers that are held, waiting or with rows of another decoding; beyond that a request gets 429."""
     max_new_tokens: int = 1024
     """The longest answer that a request may ask for."""
     deadline: float = 600.0
