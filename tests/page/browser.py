@@ -31,7 +31,7 @@ AXE = Path(__file__).parents[1] / "data" / "axe" / "axe.min.js.gz"
 
 def find_browser() -> tuple[str, str]:
     """Chromium and its driver; without them tests are skipped, or fail where the environment demands them."""
-    found = shutil.which("chromium"), shutil.which("chromedriver")
+    found = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if not all(found):
         (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)("chromium and chromedriver are not installed")
     return str(found[0]), str(found[1])
