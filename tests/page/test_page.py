@@ -36,6 +36,9 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = blocks.trace
     first = made.answer[0]
     evil = replace(made, prompt=EVIL, pieces={**made.pieces, first: EVIL}, target=EVIL, right=False, model=EVIL)
+    direct(QUESTION, max_new_tokens=16, tokens_per_step=4, feedback="slerp(k=3, lam=0.5)").trace.save(
+        folder / "bare.json"
+    )
     replace(evil, marks=[Mark(len(made.prompt_ids), len(made.prompt_ids) + 1, False)]).save(folder / "evil.json")
     (folder / "old.json").write_text('{"softdlm_trace": 1}')
     return folder
@@ -279,6 +282,16 @@ def test_the_page_reads_a_trace_as_python_does(page: Browser, url: str, traces: 
         own.append({"soft": step.soft, "rows": sorted(zip(where, options, doubts, strict=True))})
     assert read == json.loads(json.dumps(own))
     assert any(step.soft for step in made.passes)
+
+
+def test_what_was_not_recorded_is_not_told(page: Browser, url: str) -> None:
+    """The trace of an answer that recorded no candidates does not know what was fed back."""
+    page.open(f"{url}/?trace=traces/bare.json")
+    page.until(lambda: page.all(".card"), "the linked trace")
+    page.one(".line .token").click()
+    page.until(lambda: page.all(".look h4"), "the position")
+    assert "were not recorded" in page.text(".look")
+    assert "[MASK]" not in page.text(".look")
 
 
 def test_a_server_with_keys_gives_the_page_and_nothing_else(page: Browser) -> None:

@@ -21,6 +21,7 @@ export function look(box, trace, pass, at) {
   box.replaceChildren(
     make("h4", {}, `Position ${at - trace.begin + 1}`, done || since < 0 ? `: “${wordOf(trace, trace.final[at])}”` : ""),
     make("p", { className: "state" }, stateOf(trace, pass, at)),
+    ...(trace.k ? [] : [make("p", { className: "quiet" }, "Candidates and feedback were not recorded; softdlm generate --trace records them.")]),
     ...(found ? [barsOf(trace, found.candidates, done ? trace.final[at] : -1), entropyOf(found, done, since)] : []),
     ...(since < 0 ? [] : done ? fedOf(trace, since - 1, at, "Pass", "saw") : fedOf(trace, pass, at, "Fed to pass", "")),
   );

@@ -97,10 +97,10 @@ export function bestShare(trace, pass, at) {
   return row < 0 ? 0 : seen.probs[row * trace.k] / 1e4;
 }
 
-/** What a position that stays open after `pass` is fed in the next one: null where there is no next one. */
+/** What a position that stays open after `pass` is fed in the next one: null where there is no next one, or nothing was recorded. */
 export function fedBack(trace, pass, at) {
   const after = trace.seen[pass];
-  if (!after || (trace.committed[at] > 0 && trace.committed[at] <= pass)) return null;
+  if (!after || !trace.k || (trace.committed[at] > 0 && trace.committed[at] <= pass)) return null;
   if (!after.soft[at]) return { kind: "mask" };
   const { kind, k, lam } = trace.data.mixture;
   let from = pass;
