@@ -85,7 +85,7 @@ def model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelSp
     spec = ModelSpec.of(
         model.source.name,
         device=str(model.device),
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=model.precision,
         revision=model.source.revision,
         mask_id=model.mask_id,
         eos_ids=model.eos_ids,

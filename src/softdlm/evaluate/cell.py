@@ -21,7 +21,7 @@ from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
 from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.folder import CheckpointFolder
-from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
+from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_precision, load
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
@@ -77,7 +77,7 @@ class ModelSpec:
     ) -> ModelSpec:
         """With here=False the workers of a cluster load it, and this machine need not have the device."""
         place = find_device(device, here=here)
-        return ModelSpec(name, str(place), str(find_dtype(dtype, place)).removeprefix("torch."), **rest)
+        return ModelSpec(name, str(place), str(find_precision(dtype, place, here=here)), **rest)
 
     def checkpoint(self) -> Checkpoint:
         named = ("revision", "mask_id", "eos_ids", "settings")

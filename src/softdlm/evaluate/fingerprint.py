@@ -22,7 +22,7 @@ def protocol(settings: Settings) -> dict[str, Any]:
     import torch
     import transformers
 
-    from softdlm.models.load import find_device, find_dtype
+    from softdlm.models.load import find_device, find_precision
     from softdlm.version import __version__
 
     place = find_device(settings.device)
@@ -33,7 +33,7 @@ def protocol(settings: Settings) -> dict[str, Any]:
         "readings": {} if settings.recipe is None else settings.readings.record(),
         "decoding": settings.decoding.record(),
         "device": place.type,
-        "dtype": str(find_dtype(settings.dtype, place)),
+        "dtype": str(find_precision(settings.dtype, place)),
         "weights": weights_identity(settings.pretrained, settings.revision),
         "softdlm": __version__,
         "code": code_digest(),

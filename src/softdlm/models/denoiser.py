@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from softdlm.errors import UsageError
 from softdlm.models.attention import attention_pattern
+from softdlm.models.fp8 import Fp8
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.models.own_settings import OwnSettings
 from softdlm.types import row_positions
@@ -43,6 +44,8 @@ class Denoiser:
     """The checkpoint's own settings: they fill what a Decoding leaves out."""
     stamp: tuple[Any, ...] = ()
     """What the system said of the checkpoint's files when they were read; whether they changed since is seen by it."""
+    fp8: Fp8 | None = None
+    """Whether the layers' matrices are kept in eight bits (models/fp8.py)."""
 
     def __init__(
         self,
@@ -70,6 +73,11 @@ class Denoiser:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
+
+    @property
+    def precision(self) -> str:
+        """The `dtype` that it was loaded with, by name."""
+        return self.fp8 or str(self.dtype).removeprefix("torch.")
 
     @property
     def sync_free(self) -> bool:

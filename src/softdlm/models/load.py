@@ -18,10 +18,11 @@ from softdlm.models.config import TOKEN_ID, check_fields, setting
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG, CheckpointFolder
+from softdlm.models.fp8 import check_device
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
-from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
+from softdlm.models.weights import Precision, Weights, joint_digest, read_meaning, stamp
 from softdlm.records.canonical import content_digest
 
 FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"}
@@ -46,7 +47,8 @@ def load(
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
-    dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
+    dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it;
+    `fp8` keeps the layers' matrices in eight bits (Hopper GPUs and later; `fp8-emulated` rounds the same way anywhere).
     device defaults to the first GPU if there is one. `attention` is for LLaDA-2 only: `auto` is full attention for one
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
     EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
@@ -55,25 +57,25 @@ def load(
     """
     parsing.one_of(Attention)("attention", attention)
     place = find_device(device)
-    number = find_dtype(dtype, place)
+    precision = find_precision(dtype, place)
     special = {"mask_id": mask_id, "eos_ids": eos_ids}
     found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
-    network = _network(found, number, place, digest)
+    network = _network(found, precision, place, digest)
     vocabulary = network.get_input_embeddings().num_embeddings
     for name, value in [("mask_id", found.mask_id), *(("eos_ids", end) for end in found.eos_ids)]:
         if not 0 <= value < vocabulary:
             raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
-    denoiser.own, denoiser.stamp = found.own, found.stamp
+    denoiser.own, denoiser.stamp, denoiser.fp8 = found.own, found.stamp, precision.fp8
     return denoiser
 
 
-def _network(found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | None) -> Any:
+def _network(found: Checkpoint, precision: Precision, device: torch.device, digest: str | None) -> Any:
     try:
         with Weights(CheckpointFolder(found.folder)) as weights:
-            network, digests = weights.load(found.family, found.config, dtype, device, hashing=digest is not None)
+            network, digests = weights.load(found.family, found.config, precision, device, hashing=digest is not None)
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
+        raise CapacityError(f"{found.folder}: there is no memory for its weights in {precision} on {device}") from error
     if digest is not None and (loaded := joint_digest({**found.digests, **digests})) != digest:
         raise CheckpointError(
             f"{found.folder} has changed since its digest was taken: it was {digest[:12]}, what was loaded has "
@@ -226,6 +228,15 @@ def _family(kind: str) -> Family:
     return import_module(f"softdlm.models.{FAMILIES[kind]}").FAMILY
 
 
+def find_precision(dtype: str | torch.dtype | None, device: torch.device, *, here: bool = True) -> Precision:
+    """How numbers are kept: `fp8` and `fp8-emulated` by name, else a type. Without `here` the device is elsewhere."""
+    if dtype == "fp8" or dtype == "fp8-emulated":
+        if here and dtype == "fp8":
+            check_device(device)
+        return Precision(torch.bfloat16, dtype)
+    return Precision(find_dtype(dtype, device))
+
+
 def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
     """The given dtype, else bfloat16 on a GPU and float32 elsewhere.
 
@@ -237,7 +248,9 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
         return torch.bfloat16 if native else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(value, torch.dtype) or value not in FLOATS.values():
-        raise UsageError(f"dtype must be native or a floating-point type such as bfloat16 or float32, not {dtype!r}")
+        raise UsageError(
+            f"dtype must be native, fp8 or a floating-point type such as bfloat16 or float32, not {dtype!r}"
+        )
     return value
 
 
