@@ -5,6 +5,9 @@ read in place, by the gate and up weights of its experts. `_down` writes the wei
 `_total` adds those of each token. An expert with no more tokens than a tile has its weights read once, so the time is
 that of reading the chosen experts. transformers sorts, gathers, activates, weighs and scatters in separate kernels,
 and its grouped product is for bfloat16 only.
+
+Weights in eight bits become float16 in registers, for which they must be the left operand: there a tile of results is
+[outputs, choices]. What they are multiplied with is float16 too (tiles.SHIFT).
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor, library
 
-from softdlm.kernels.tiles import LEAST, Tiles, jit, padded, side
+from softdlm.kernels.tiles import LEAST, SHIFT, Tiles, jit, padded, shifted, side
 
 TILES = Tiles(outputs=128, inputs=64)
 """The fastest tile sizes measured (benchmarks/layers.py; others in dev/LOG.md)."""
+TILES_8 = Tiles(outputs=128, inputs=128, warps=8)
+"""The same for weights in eight bits."""
 MOST = 64
 """Most choices per tile."""
 CHUNK = 1024
@@ -36,18 +41,23 @@ def fits(dtype: torch.dtype, *sides: int) -> bool:
 @library.custom_op(
     "softdlm::mix",
     mutates_args=(),
-    schema="(Tensor hidden, Tensor ids, Tensor weights, Tensor gate_up, Tensor down) -> Tensor",
+    schema="(Tensor hidden, Tensor ids, Tensor weights, Tensor gate_up, Tensor down, Tensor? gate_up_scale=None, "
+    "Tensor? down_scale=None) -> Tensor",
 )
 def mix(
     hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"],
     gate_up: Float[Tensor, "E M2 D"], down: Float[Tensor, "E D M"],
+    gate_up_scale: Float[Tensor, "E M2"] | None = None, down_scale: Float[Tensor, "E D"] | None = None,
 ) -> Float[Tensor, "N D"]:  # fmt: skip
-    """For each token, the weighted sum of the outputs of its chosen experts."""
-    return mix_with(TILES, tile_rows(ids.numel(), len(down)), hidden, ids, weights, gate_up, down)
+    """For each token, the weighted sum of the outputs of its chosen experts. Weights in eight bits have scales."""
+    rows = tile_rows(ids.numel(), len(down))
+    if gate_up_scale is None or down_scale is None:
+        return mix_with(TILES, rows, hidden, ids, weights, gate_up, down)
+    return mix_with(TILES_8, rows, hidden, ids, weights, gate_up, down, (gate_up_scale, down_scale))
 
 
 @mix.register_fake
-def _(hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def _(hidden: Tensor, *_: Tensor | None) -> Tensor:
     return hidden.new_empty(hidden.shape)
 
 
@@ -57,24 +67,28 @@ def tile_rows(choices: int, experts: int) -> int:
 
 
 def mix_with(
-    tiles: Tiles, rows: int, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
-) -> Float[Tensor, "N D"]:
+    tiles: Tiles, rows: int, hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor,
+    scales: tuple[Tensor, Tensor] | None = None,
+) -> Float[Tensor, "N D"]:  # fmt: skip
     experts, width, middle = down.shape
-    choices, k = ids.numel(), ids.shape[1]
-    mixed = hidden.new_empty(hidden.shape)
+    choices, k, eight = ids.numel(), ids.shape[1], scales is not None
+    mixed, fed = hidden.new_empty(hidden.shape), hidden.contiguous()
+    if eight:
+        fed = (hidden.float() * SHIFT).clamp(-65504, 65504).half()
+    up_scale, down_scale = scales or (weights, weights)
     if choices == 0:
         return mixed
     order, offsets = arrange(ids, experts)
-    inner, made = hidden.new_empty(choices, middle), hidden.new_empty(choices, width)
+    inner, made = fed.new_empty(choices, middle), hidden.new_empty(choices, width)
     most = min(-(-choices // rows) + experts, choices)
     sizes = {"EXPERTS": experts, "EVERY": triton.next_power_of_2(experts), "WIDTH": width, "MIDDLE": middle}
-    launch = tiles.launch(hidden, rows, middle, width, matrices=2)
+    launch = tiles.launch(fed, rows, middle, width, matrices=2, weight=gate_up)
     _gate_up[(middle // launch["OUTPUTS"], most)](
-        hidden.contiguous(), gate_up, inner, order, offsets, k, **sizes, **launch
+        fed, gate_up, inner, order, offsets, k, up_scale, EIGHT=eight, SHIFT=SHIFT, **sizes, **launch
     )
-    launch = tiles.launch(hidden, rows, width, middle)
+    launch = tiles.launch(fed, rows, width, middle, weight=down)
     _down[(width // launch["OUTPUTS"], most)](
-        inner, down, made, order, offsets, weights.contiguous(), **sizes, **launch
+        inner, down, made, order, offsets, weights.contiguous(), down_scale, EIGHT=eight, SHIFT=SHIFT, **sizes, **launch
     )
     _total[(len(ids),)](made, mixed, K=k, WIDTH=width, ALL=triton.next_power_of_2(width), num_warps=4)
     return mixed
@@ -129,8 +143,9 @@ def _find(offsets, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexp
 @jit
 @no_type_check
 def _gate_up(
-    hidden, weight, inner, order, offsets, k, WIDTH: tl.constexpr, MIDDLE: tl.constexpr, EXPERTS: tl.constexpr,
-    EVERY: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    hidden, weight, inner, order, offsets, k, scale, EIGHT: tl.constexpr, SHIFT: tl.constexpr, WIDTH: tl.constexpr,
+    MIDDLE: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
 ):  # fmt: skip
     expert, first, end = _find(offsets, EXPERTS, EVERY, ROWS)
     if first < end:
@@ -138,26 +153,46 @@ def _gate_up(
         real = place < end
         token = (tl.load(order + place, mask=real, other=0) // k).to(tl.int64)
         output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-        column = tl.arange(0, INPUTS)
-        x = hidden + token[:, None] * WIDTH + column[None, :]
-        gate = weight + (expert * 2 * MIDDLE + output)[None, :] * WIDTH + column[:, None]
-        up = gate + MIDDLE * WIDTH
-        gated = tl.zeros([ROWS, OUTPUTS], tl.float32)
-        upped = tl.zeros([ROWS, OUTPUTS], tl.float32)
-        for start in range(0, WIDTH, INPUTS):
-            part = tl.load(x + start, mask=real[:, None], other=0.0)
-            gated = tl.dot(part, tl.load(gate + start), gated, input_precision="ieee")
-            upped = tl.dot(part, tl.load(up + start), upped, input_precision="ieee")
-        made = gated * tl.sigmoid(gated) * upped
-        to = inner + place.to(tl.int64)[:, None] * MIDDLE + output[None, :]
-        tl.store(to, made.to(inner.dtype.element_ty), mask=real[:, None])
+        own = expert * 2 * MIDDLE + output
+        rows = hidden + token * WIDTH
+        if EIGHT:
+            column = tl.arange(0, INPUTS)
+            x = rows[None, :] + column[:, None]
+            gate = weight + own[:, None] * WIDTH + column[None, :]
+            up = gate + MIDDLE * WIDTH
+            gated = tl.zeros([OUTPUTS, ROWS], tl.float32)
+            upped = tl.zeros([OUTPUTS, ROWS], tl.float32)
+            for start in range(0, WIDTH, INPUTS):
+                part = tl.load(x + start, mask=real[None, :], other=0.0)
+                gated = tl.dot(tl.load(gate + start).to(tl.float16), part, gated, input_precision="ieee")
+                upped = tl.dot(tl.load(up + start).to(tl.float16), part, upped, input_precision="ieee")
+            gated *= tl.load(scale + own)[:, None] / SHIFT
+            upped *= tl.load(scale + own + MIDDLE)[:, None] / SHIFT
+            made = shifted(gated * tl.sigmoid(gated) * upped, SHIFT)
+            to = inner + place.to(tl.int64)[None, :] * MIDDLE + output[:, None]
+            tl.store(to, made.to(inner.dtype.element_ty), mask=real[None, :])
+        else:
+            column = tl.arange(0, INPUTS)
+            x = rows[:, None] + column[None, :]
+            gate = weight + own[None, :] * WIDTH + column[:, None]
+            up = gate + MIDDLE * WIDTH
+            gated = tl.zeros([ROWS, OUTPUTS], tl.float32)
+            upped = tl.zeros([ROWS, OUTPUTS], tl.float32)
+            for start in range(0, WIDTH, INPUTS):
+                part = tl.load(x + start, mask=real[:, None], other=0.0)
+                gated = tl.dot(part, tl.load(gate + start), gated, input_precision="ieee")
+                upped = tl.dot(part, tl.load(up + start), upped, input_precision="ieee")
+            made = gated * tl.sigmoid(gated) * upped
+            to = inner + place.to(tl.int64)[:, None] * MIDDLE + output[None, :]
+            tl.store(to, made.to(inner.dtype.element_ty), mask=real[:, None])
 
 
 @jit
 @no_type_check
 def _down(
-    inner, weight, made, order, offsets, weights, WIDTH: tl.constexpr, MIDDLE: tl.constexpr, EXPERTS: tl.constexpr,
-    EVERY: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    inner, weight, made, order, offsets, weights, scale, EIGHT: tl.constexpr, SHIFT: tl.constexpr, WIDTH: tl.constexpr,
+    MIDDLE: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
 ):  # fmt: skip
     expert, first, end = _find(offsets, EXPERTS, EVERY, ROWS)
     if first < end:
@@ -165,16 +200,29 @@ def _down(
         real = place < end
         choice = tl.load(order + place, mask=real, other=0).to(tl.int64)
         output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-        column = tl.arange(0, INPUTS)
-        x = inner + place.to(tl.int64)[:, None] * MIDDLE + column[None, :]
-        rows = weight + (expert * WIDTH + output)[None, :] * MIDDLE + column[:, None]
-        total = tl.zeros([ROWS, OUTPUTS], tl.float32)
-        for start in range(0, MIDDLE, INPUTS):
-            part = tl.load(x + start, mask=real[:, None], other=0.0)
-            total = tl.dot(part, tl.load(rows + start), total, input_precision="ieee")
-        total = total * tl.load(weights + choice, mask=real, other=0.0)[:, None]
-        to = made + choice[:, None] * WIDTH + output[None, :]
-        tl.store(to, total.to(made.dtype.element_ty), mask=real[:, None])
+        share = tl.load(weights + choice, mask=real, other=0.0)
+        row = inner + place.to(tl.int64) * MIDDLE
+        if EIGHT:
+            column = tl.arange(0, INPUTS)
+            x = row[None, :] + column[:, None]
+            rows = weight + (expert * WIDTH + output)[:, None] * MIDDLE + column[None, :]
+            total = tl.zeros([OUTPUTS, ROWS], tl.float32)
+            for start in range(0, MIDDLE, INPUTS):
+                part = tl.load(x + start, mask=real[None, :], other=0.0)
+                total = tl.dot(tl.load(rows + start).to(tl.float16), part, total, input_precision="ieee")
+            total *= tl.load(scale + expert * WIDTH + output)[:, None] / SHIFT
+            to = made + choice[None, :] * WIDTH + output[:, None]
+            tl.store(to, (total * share[None, :]).to(made.dtype.element_ty), mask=real[None, :])
+        else:
+            column = tl.arange(0, INPUTS)
+            x = row[:, None] + column[None, :]
+            rows = weight + (expert * WIDTH + output)[None, :] * MIDDLE + column[:, None]
+            total = tl.zeros([ROWS, OUTPUTS], tl.float32)
+            for start in range(0, MIDDLE, INPUTS):
+                part = tl.load(x + start, mask=real[:, None], other=0.0)
+                total = tl.dot(part, tl.load(rows + start), total, input_precision="ieee")
+            to = made + choice[:, None] * WIDTH + output[None, :]
+            tl.store(to, (total * share[:, None]).to(made.dtype.element_ty), mask=real[:, None])
 
 
 @jit

@@ -10,7 +10,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from softdlm.kernels.tiles import after, jit, overlap, padded
+from softdlm.kernels.tiles import SHIFT, after, jit, overlap, padded, shifted
 
 PROGRAMS = 128
 """Programs to aim for, about one per multiprocessor (132 on an H200)."""
@@ -24,21 +24,26 @@ def attend(
     values: Float[Tensor, "B kv L d"],
     scale: float,
     count: Int[Tensor, "N"],
+    fed: torch.dtype | None = None,
 ) -> Float[Tensor, "M D"]:
-    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after."""
+    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after.
+
+    `fed` is the type that the product after it wants its rows in, None that of the queries.
+    """
     batch, kv, length, head = keys.shape
     rows, heads, _ = queries.shape
     each = rows // batch
     tiles = -(-length // KEYS)
     run = -(-tiles // max(PROGRAMS // (batch * heads), 1))
     parts = -(-tiles // run)
-    made = torch.empty_like(queries)
+    made = torch.empty_like(queries, dtype=fed)
     taken = padded(each)
     partial = queries.new_empty(batch * heads, parts, taken, head, dtype=torch.float32)
     sums = queries.new_empty(batch * heads, parts, 2, taken, dtype=torch.float32)
     _attend[(batch * heads, parts)](
         queries, keys, values, made, partial, sums, count, scale * math.log2(math.e), each, length, run,
         HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS, PARTS=parts, WHOLE=length % KEYS == 0,
+        INTO=SHIFT if made.dtype != queries.dtype else 1.0,
         num_warps=4, num_stages=3, **overlap(queries),
     )  # fmt: skip
     return made.flatten(1)
@@ -49,7 +54,7 @@ def attend(
 def _attend(
     queries, keys, values, made, partial, sums, count, scale, each, length, run, HEADS: tl.constexpr,
     GROUP: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, OVERLAP: tl.constexpr,
+    WHOLE: tl.constexpr, INTO: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     after(OVERLAP)
     which = tl.program_id(0)
@@ -99,4 +104,7 @@ def _attend(
             fade = tl.exp2(tl.load(sums + theirs * 2 + row) - top)
             total += fade * tl.load(sums + theirs * 2 + ROWS + row)
             mean += fade[:, None] * tl.load(partial + theirs.to(tl.int64) * HEAD + grid)
-        tl.store(made + at, (mean / total[:, None]).to(made.dtype.element_ty), mask=real[:, None])
+        mean = mean / total[:, None]
+        if INTO != 1.0:
+            mean = shifted(mean, INTO)
+        tl.store(made + at, mean.to(made.dtype.element_ty), mask=real[:, None])
