@@ -21,7 +21,8 @@ from softdlm.bench.report import BenchReport, SuiteOutcome, free_stem, verdict_r
 from softdlm.bench.shapes import NetworkShape, build_model
 from softdlm.bench.suites import SUITES
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import AnyEngine, Decode
+from softdlm.bench.workload import Decode
+from softdlm.engine.pick_engine import EngineKind
 from softdlm.errors import UsageError
 from softdlm.parsing import one_of
 from softdlm.records.files import ready_folder
@@ -44,7 +45,7 @@ def bench(
 ) -> BenchReport:
     """Measure and write the report after every suite. A suite that fails is reported; the others still run."""
     check_suites(shapes, only)
-    chosen = one_of(AnyEngine)("engine", engine)
+    chosen = one_of(EngineKind)("engine", engine)
     ready_folder(out)
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
@@ -63,7 +64,7 @@ def measure_shape(
     device: torch.device,
     dtype: torch.dtype,
     only: Sequence[str],
-    engine: AnyEngine,
+    engine: EngineKind,
     budget: TimeBudget,
     say: Say,
 ) -> Iterator[SuiteOutcome]:

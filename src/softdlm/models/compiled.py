@@ -7,6 +7,7 @@ To share it they must look the same, so the index by which a layer finds its key
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -22,8 +23,15 @@ SHAPES = 256
 """Most compilations kept per function. torch's own limit is 8, after which it would stop compiling."""
 
 
+def keep_compilations() -> None:
+    """Have torch keep what it compiles in the user's cache folder, for later processes; by default it is in /tmp."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(base, "softdlm", "compiled"))
+
+
 def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., Any]:
     """A function that torch compiles once per shape; `compiler` holds options of torch.compile."""
+    keep_compilations()
     compiled = torch.compile(work, dynamic=False, **compiler)
 
     def run(*arguments: Any, **named: Any) -> Any:
