@@ -30,7 +30,6 @@ from softdlm.kernels import experts, few_rows, tiles
 from softdlm.kernels.split_kv_attention import attend
 from softdlm.models import narrow_layers
 from softdlm.models.compiled import compiled_body
-from softdlm.models.fp8 import Fp8Linear
 from softdlm.models.hf_cache import WindowLayer
 from softdlm.models.kv_memory import Window
 from softdlm.models.narrow_layers import NarrowLayer
@@ -52,28 +51,6 @@ TILES: dict[str, list[tiles.Tiles]] = {
 }
 
 
-EIGHT: dict[str, list[tiles.Tiles]] = {
-    "project": [tiles.Tiles(64, *each) for each in ((64, 8), (128, 4), (128, 6), (256, 3), (256, 4), (128, 6, 8))],
-    "gate": [
-        tiles.Tiles(*each)
-        for each in (
-            (64, 128, 4),
-            (64, 128, 6),
-            (64, 256, 3),
-            (64, 256, 4),
-            (32, 256, 4),
-            (64, 128, 6, 8),
-            (32, 128, 6),
-        )
-    ],
-    "add": [
-        tiles.Tiles(*each)
-        for each in ((64, 128, 8), (64, 256, 4), (64, 256, 6), (32, 256, 6), (32, 256, 8), (64, 512, 3), (16, 256, 8))
-    ],
-}
-"""The same for weights in eight bits."""
-
-
 def shortened(name: str, layers: int, fp8: bool = False) -> Any:
     shape = SHAPES[name]
     key = "n_layers" if "n_layers" in (shape.config or {}) else "num_hidden_layers"
@@ -86,8 +63,8 @@ def shortened(name: str, layers: int, fp8: bool = False) -> Any:
 class Case:
     """Some layers, and a block of rows in the midst of a cache."""
 
-    def __init__(self, name: str, rows: int, fp8: bool = False) -> None:
-        self.body, self.rows, self.tiles = shortened(name, COPIES, fp8), rows, EIGHT if fp8 else TILES
+    def __init__(self, name: str, rows: int) -> None:
+        self.body, self.rows = shortened(name, COPIES), rows
         config = self.body.config
         columns = torch.arange(KEYS - 64 - rows, KEYS - 64, device=DEVICE)[None]
         everything = torch.arange(KEYS, device=DEVICE)
@@ -113,7 +90,7 @@ class Case:
 
     def right(self) -> float:
         """Our largest error as a share of the stock layer's, both against float32."""
-        wide = widened(copy.deepcopy(self.body.layers[0]))
+        wide = copy.deepcopy(self.body.layers[0]).float()
         exact = self.run(wide, self.kept(0, torch.float32), self.x.float())
         ours, stock = (
             (self.run(layer, self.kept(0), self.x).float() - exact).abs().max().item()
@@ -133,11 +110,11 @@ class Case:
         layers: list[NarrowLayer] = [layer.narrow for layer in self.layers]
         x, norm = self.x[0], layers[0].before
         rows = few_rows.prepare(x, norm)
-        for layout in self.tiles["project"]:
+        for layout in TILES["project"]:
             yield "project", layout, [
-                partial(few_rows.project, rows, each.project, self.turn, self.keys[0], self.values[0],
+                partial(few_rows.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
                         self.window.columns, self.written, layout)
-                for each in layers
+                for each in layers for maps in [each.attention.q_proj.joined]
             ]  # fmt: skip
         queries = torch.randn(
             len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE
@@ -145,22 +122,20 @@ class Case:
         count = layers[0].count(queries.shape[1], DEVICE)
         pairs = zip(self.keys, self.values, strict=True)
         yield "attend", "", [partial(attend, queries, keys, values, 0.1, count) for keys, values in pairs]
-        fed = rows.scaled.dtype
-        for layout in self.tiles["gate"]:
-            yield "gate", layout, [partial(few_rows.gate, rows, each.gate, fed, layout) for each in layers]
-        inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).to(fed)
-        for layout in self.tiles["add"]:
-            for part, y in (("output", x.to(fed)), ("down", inner)):
-                weights = [each.output if part == "output" else each.down for each in layers]
+        for layout in TILES["gate"]:
+            weights = [each.mlp.gate_proj.joined.weight for each in layers]
+            yield "gate", layout, [partial(few_rows.gate, rows, w, layout) for w in weights]
+        inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).bfloat16()
+        for layout in TILES["add"]:
+            for part, y in (("output", x), ("down", inner)):
+                weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in layers]
                 calls = [partial(few_rows.add, y, weight, rows, norm, layout) for weight in weights]
                 yield f"add {part}", layout, calls
 
 
 def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
-    asked = (("llada-8b", 32, True), ("llada-8b", 64, True), ("llada-8b", 32, False))
-    for name, rows, fp8 in (*asked, ("dream-7b", 33, True), ("dream-7b", 33, False), ("llada-8b", 64, False)):
-        case = Case(name, rows, fp8)
-        name = f"{name} fp8" if fp8 else name
+    for name, rows in (("llada-8b", 32), ("dream-7b", 33), ("llada-8b", 64)):
+        case = Case(name, rows)
         times = {}
         for tiles.OVERLAP in (False, True):
             times[f"ours, overlap {tiles.OVERLAP}"] = graph([partial(case.all, True)]) / COPIES
@@ -173,18 +148,6 @@ def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
                 yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "us": graph(calls)}
             except Exception as fault:  # a layout that does not fit the device is a finding, too
                 yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "fault": str(fault)[:60]}
-
-
-def widened(layer: Any) -> Any:
-    """The layer in float32, weights in eight bits with their scales applied."""
-    for module in [*layer.modules()]:
-        for name, child in [*module.named_children()]:
-            if type(child) is Fp8Linear:
-                wide = torch.nn.Linear(1, 1, bias=False)
-                weight = child.weight.float() * child.weight_scale[:, None]
-                wide.weight, wide.bias = torch.nn.Parameter(weight), child.bias
-                setattr(module, name, wide)
-    return layer.float()
 
 
 def eight_bit_experts() -> Iterator[dict[str, Any]]:
@@ -213,7 +176,7 @@ def eight_bit_experts() -> Iterator[dict[str, Any]]:
                     yield case | {"fault": str(fault)[:60]}
 
 
-EXPERT_TILES = ((128, 64, 4, 8), (128, 128, 3, 4), (64, 128, 4, 4), (64, 64, 6, 4), (128, 256, 2, 8))
+EXPERT_TILES = ((128, 128, 4, 8), (128, 128, 3, 4), (64, 128, 4, 4), (128, 64, 6, 4), (64, 256, 3, 4))
 
 
 def mixtures() -> Iterator[dict[str, Any]]:

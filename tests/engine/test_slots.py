@@ -231,7 +231,7 @@ def test_what_the_host_foresees_is_what_the_device_counts(
             if number == 2:  # a row comes in between two readings
                 slots.leave(0)
                 slots.admit(canvas_of(model, RAGGED[:1], seed=1))
-        certain = "refresh" not in cache and "early_finish" not in cache
+        certain = "refresh" not in cache
         assert not slots.running
         assert max(reads) <= AHEAD
         assert (max(reads) > 1) == certain

@@ -6,7 +6,6 @@ from triton.compiler import ASTSource
 
 from softdlm import Euclidean, Slerp
 from softdlm.kernels import experts, few_rows, router, soft, split_kv_attention, vocabulary_triton
-from softdlm.kernels.tiles import SHIFT
 
 NUMBERS: dict[str, str] = dict.fromkeys(("lam", "factor", "epsilon", "scale"), "fp32")
 POINTERS = {
@@ -45,20 +44,21 @@ def main() -> None:
 
 
 def mixtures() -> None:
-    scaled = TYPES | {"scale": "*fp32"}
-    eight = scaled | {"weight": "*fp8e4nv", "hidden": "*fp16", "inner": "*fp16"}
+    scaled = TYPES | dict.fromkeys(("scale", "hidden_scale", "inner_scale", "scales"), "*fp32")
+    eight = scaled | dict.fromkeys(("weight", "hidden", "inner", "codes"), "*fp8e4nv")
+    compiled(experts._round, 4, eight, WIDTH=2048, ALL=2048)
     wide = scaled | dict.fromkeys(("hidden", "weight", "inner", "made", "mixed", "logits", "bias"), "*fp32")
     compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, ROWS=64, OUTPUTS=64, INPUTS=64, PRECISE="tf32x3")
     compiled(router._route, 1, TYPES | EXACT, GROUPS=8, EACH=32, CHOSEN=4, K=8, NORMED=True)
     compiled(experts._arrange, 4, CHUNK=experts.CHUNK)
     for rows in (16, 64):
         tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": rows, "OUTPUTS": 128, "INPUTS": 64}
-        for kernel in (experts._gate_up, experts._down):
-            compiled(kernel, 4, scaled, EIGHT=False, SHIFT=1.0, WIDTH=2048, MIDDLE=512, **tile)
-            compiled(kernel, 8, eight, EIGHT=True, SHIFT=SHIFT, WIDTH=2048, MIDDLE=512, **tile)
+        for kernel, more in ((experts._gate_up, {}), (experts._down, {"TILE": 128})):
+            compiled(kernel, 4, scaled, EIGHT=False, WIDTH=2048, MIDDLE=512, **tile, **more)
+            compiled(kernel, 4, eight, EIGHT=True, WIDTH=2048, MIDDLE=512, **tile, **more)
     tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": 16, "OUTPUTS": 16, "INPUTS": 16}
-    for kernel in (experts._gate_up, experts._down):
-        compiled(kernel, 4, wide, EIGHT=False, SHIFT=1.0, WIDTH=2048, MIDDLE=512, **tile)
+    compiled(experts._gate_up, 4, wide, EIGHT=False, WIDTH=2048, MIDDLE=512, **tile)
+    compiled(experts._down, 4, wide, EIGHT=False, WIDTH=2048, MIDDLE=512, **tile, TILE=16)
     compiled(experts._total, 4, K=8, WIDTH=2048, ALL=2048)
 
 
@@ -66,16 +66,12 @@ def thin_layers() -> None:
     tile = {"OUTPUTS": 64, "INPUTS": 64, "ROWS": 32, "OVERLAP": True}
     types = TYPES | {"values": "*bf16", "columns": "*i64"}
     for overlap in (True, False):
-        compiled(few_rows._prepare, 4, OUTPUTS=64, ROWS=32, SHIFT=1.0, OVERLAP=overlap)
-    half = dict.fromkeys(("scaled", "x", "made"), "*fp16")
-    for eight, shift, others in ((False, 1.0, {}), (True, SHIFT, {"weight": "*fp8e4nv"} | half)):
-        chosen = types | {"scale": "*fp32"} | others
-        tile |= {"EIGHT": eight, "SHIFT": shift}
-        compiled(few_rows._project, 4, chosen, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
-        compiled(few_rows._gate, 4, chosen, PARTS=64, WIDTH=4096, INTO=shift, **tile)
-        compiled(few_rows._add, 4, chosen, WIDTH=4096, FROM=shift, **tile)
+        compiled(few_rows._prepare, 4, OUTPUTS=64, ROWS=32, OVERLAP=overlap)
+    compiled(few_rows._project, 4, types, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
+    compiled(few_rows._gate, 4, PARTS=64, WIDTH=4096, **tile)
+    compiled(few_rows._add, 4, WIDTH=4096, **tile)
     for whole in (True, False):
-        tile = {"HEADS": 32, "GROUP": 1, "HEAD": 128, "ROWS": 32, "KEYS": 128, "PARTS": 4, "WHOLE": whole, "INTO": 1.0}
+        tile = {"HEADS": 32, "GROUP": 1, "HEAD": 128, "ROWS": 32, "KEYS": 128, "PARTS": 4, "WHOLE": whole}
         compiled(split_kv_attention._attend, 4, types, **tile, OVERLAP=True)
 
 

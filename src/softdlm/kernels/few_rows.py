@@ -6,15 +6,12 @@ activates. A norm is split in two: the kernel that writes rows also writes them 
 of their squares; the kernel that multiplies those rows divides its products by the root mean square. The unfused layer
 takes about fifteen kernels, most so short that launching them dominates. Results do not depend on the order in which
 programs run.
-
-Weights in eight bits are half as much to read. They become float16 in registers, and so are the rows that they are
-multiplied with (tiles.SHIFT); the scale of each output is applied to its result.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import torch
 import triton
@@ -22,12 +19,10 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softdlm.kernels.tiles import LEAST, SHIFT, Tiles, after, is_eight, jit, overlap, shifted
+from softdlm.kernels.tiles import LEAST, Tiles, after, jit, overlap
 
 PROJECT, GATE, ADD = Tiles(inputs=64, stages=5), Tiles(), Tiles(stages=8)
 """Tile sizes for LLaDA-8B on an H200, measured by benchmarks/layers.py."""
-PROJECT_8, GATE_8, ADD_8 = Tiles(inputs=128, stages=6), Tiles(stages=6), Tiles(inputs=256, stages=6)
-"""The same for weights in eight bits."""
 MOST = 64
 """Most rows: with more, products are no longer bound by reading the weights."""
 
@@ -47,36 +42,12 @@ class ScaledRows:
     def like(x: Float[Tensor, "M D"], norm: Norm, outputs: int) -> ScaledRows:
         parts = x.shape[1] // outputs
         squares = x.new_empty(parts, len(x), dtype=torch.float32)
-        scaled = torch.empty_like(x, dtype=norm.fed or x.dtype)
-        return ScaledRows(torch.empty_like(x), scaled, squares, norm.epsilon)
-
-    @property
-    def shift(self) -> float:
-        """The share of their values that the scaled rows hold."""
-        return SHIFT if self.scaled.dtype != self.x.dtype else 1.0
+        return ScaledRows(torch.empty_like(x), torch.empty_like(x), squares, norm.epsilon)
 
 
 class Norm(NamedTuple):
     gain: Float[Tensor, "D"]
     epsilon: float
-    fed: torch.dtype | None = None
-    """The type that the product after the norm wants its rows in; None: that of the rows."""
-
-
-class Matrix(NamedTuple):
-    """Weights, and for those in eight bits the scale of each output."""
-
-    weight: Float[Tensor, "N D"]
-    scale: Float[Tensor, "N"] | None = None
-    bias: Float[Tensor, "N"] | None = None
-
-    @property
-    def kernel(self) -> dict[str, Any]:
-        """The arguments that say whether it is in eight bits."""
-        return {"scale": self.weight if self.scale is None else self.scale, "EIGHT": is_eight(self.weight)}
-
-    def tiles(self, wide: Tiles, eight: Tiles) -> Tiles:
-        return eight if is_eight(self.weight) else wide
 
 
 def prepare(x: Float[Tensor, "M D"], norm: Norm) -> ScaledRows:
@@ -85,85 +56,79 @@ def prepare(x: Float[Tensor, "M D"], norm: Norm) -> ScaledRows:
     made = ScaledRows.like(x, norm, launch["OUTPUTS"])
     _prepare[(len(made.squares),)](
         x, norm.gain, made.scaled, made.squares, len(x), x.shape[1], OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"],
-        SHIFT=made.shift, **overlap(x),
+        **overlap(x),
     )  # fmt: skip
     return replace(made, x=x)
 
 
 def project(
     rows: ScaledRows,
-    matrix: Matrix,
+    weight: Float[Tensor, "N D"],
+    bias: Float[Tensor, "N"] | None,
     turn: tuple[Float[Tensor, "B Q d"], Float[Tensor, "B Q d"]],
     keys: Float[Tensor, "B kv L d"],
     values: Float[Tensor, "B kv L d"],
     columns: Int[Tensor, "B Q"],
     written: Bool[Tensor, "B Q"],
-    tiles: Tiles | None = None,
+    tiles: Tiles = PROJECT,
 ) -> Float[Tensor, "M heads d"]:
     """Returns the queries and stores keys and values of the `written` rows at their columns. A tile is half a head."""
     kv, length, head = keys.shape[1:]
-    weight, _, bias = matrix
-    heads, x, tiles = len(weight) // head - 2 * kv, rows.scaled, tiles or matrix.tiles(PROJECT, PROJECT_8)
-    queries = rows.x.new_empty(len(x), heads, head)
+    heads, x = len(weight) // head - 2 * kv, rows.scaled
+    queries = x.new_empty(len(x), heads, head)
     cos, sin = (each.contiguous() for each in turn)
     _project[(heads + 2 * kv,)](
         x, rows.squares, rows.epsilon, weight, weight if bias is None else bias, cos, sin, queries, keys, values,
         columns.contiguous(), written.contiguous(), len(x), columns.shape[1], length, BIAS=bias is not None,
-        PARTS=len(rows.squares), WIDTH=x.shape[1], HEADS=heads, KV=kv, SHIFT=rows.shift, **matrix.kernel,
-        **replace(tiles, outputs=head // 2).launch(x, len(x), head // 2, x.shape[1], 2, weight),
+        PARTS=len(rows.squares), WIDTH=x.shape[1], HEADS=heads, KV=kv,
+        **replace(tiles, outputs=head // 2).launch(x, len(x), head // 2, x.shape[1], 2),
         **overlap(x),
     )  # fmt: skip
     return queries
 
 
-def add(x: Float[Tensor, "M D"], matrix: Matrix, to: ScaledRows, norm: Norm, tiles: Tiles | None = None) -> ScaledRows:
+def add(
+    x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: ScaledRows, norm: Norm, tiles: Tiles = ADD
+) -> ScaledRows:
     """`to` plus x times the weights, prepared for `norm`."""
-    weight = matrix.weight
-    launch = (tiles or matrix.tiles(ADD, ADD_8)).launch(x, len(x), len(weight), x.shape[1], weight=weight)
+    launch = tiles.launch(x, len(x), len(weight), x.shape[1])
     made = ScaledRows.like(to.x, norm, launch["OUTPUTS"])
     _add[(len(made.squares),)](
-        x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1],
-        FROM=SHIFT if x.dtype != to.x.dtype else 1.0, SHIFT=made.shift, **matrix.kernel, **launch, **overlap(x),
+        x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1], **launch,
+        **overlap(x),
     )  # fmt: skip
     return made
 
 
-def gate(
-    rows: ScaledRows, matrix: Matrix, fed: torch.dtype | None = None, tiles: Tiles | None = None
-) -> Float[Tensor, "M H"]:
-    """silu(x G) * (x U) for the normed rows x; G and U are the two halves of the weights. `fed`: as of a Norm."""
-    x, weight, width = rows.scaled, matrix.weight, len(matrix.weight) // 2
-    made = rows.x.new_empty(len(x), width, dtype=fed or rows.x.dtype)
-    launch = (tiles or matrix.tiles(GATE, GATE_8)).launch(x, len(x), width, x.shape[1], 2, weight)
+def gate(rows: ScaledRows, weight: Float[Tensor, "N D"], tiles: Tiles = GATE) -> Float[Tensor, "M H"]:
+    """silu(x G) * (x U) for the normed rows x; G and U are the two halves of the weights."""
+    x, width = rows.scaled, len(weight) // 2
+    made = x.new_empty(len(x), width)
+    launch = tiles.launch(x, len(x), width, x.shape[1], 2)
     _gate[(width // launch["OUTPUTS"],)](
-        x, rows.squares, rows.epsilon, weight, made, len(x), width, PARTS=len(rows.squares), WIDTH=x.shape[1],
-        SHIFT=rows.shift, INTO=SHIFT if made.dtype != rows.x.dtype else 1.0, **matrix.kernel, **launch, **overlap(x),
+        x, rows.squares, rows.epsilon, weight, made, len(x), width, PARTS=len(rows.squares), WIDTH=x.shape[1], **launch,
+        **overlap(x),
     )  # fmt: skip
     return made
 
 
 @jit
 @no_type_check
-def _prepare(
-    x, gain, scaled, squares, rows, width, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, SHIFT: tl.constexpr,
-    OVERLAP: tl.constexpr,
-):  # fmt: skip
+def _prepare(x, gain, scaled, squares, rows, width, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr):
     after(OVERLAP)
     row = tl.arange(0, ROWS)
     real = row < rows
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     value = tl.load(x + row[None, :] * width + output[:, None], mask=real[None, :], other=0.0)
-    _ready(value, gain, scaled, squares, row, real, output, rows, width, SHIFT)
+    _ready(value, gain, scaled, squares, row, real, output, rows, width)
 
 
 @jit
 @no_type_check
-def _ready(value, gain, scaled, squares, row, real, output, rows, width, SHIFT: tl.constexpr):
+def _ready(value, gain, scaled, squares, row, real, output, rows, width):
     """Store the rows times the next norm's gain, and this tile's part of their sums of squares."""
     wide = value.to(tl.float32)
     times = wide * tl.load(gain + output).to(tl.float32)[:, None]
-    if SHIFT != 1.0:
-        times = shifted(times, SHIFT)
     place = row[None, :] * width + output[:, None]
     tl.store(scaled + place, times.to(scaled.dtype.element_ty), mask=real[None, :])
     tl.store(squares + tl.program_id(0) * rows + row, tl.sum(wide * wide, 0), mask=real)
@@ -172,9 +137,8 @@ def _ready(value, gain, scaled, squares, row, real, output, rows, width, SHIFT: 
 @jit
 @no_type_check
 def _pair(
-    x, squares, epsilon, weight, scale, row, rows, output, gap, PARTS: tl.constexpr, WIDTH: tl.constexpr,
-    INPUTS: tl.constexpr, SHIFT: tl.constexpr, EIGHT: tl.constexpr,
-):  # fmt: skip
+    x, squares, epsilon, weight, row, rows, output, gap, PARTS: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr
+):
     """Normed rows times two tiles of weights that lie `gap` outputs apart; each result is [OUTPUTS, ROWS]."""
     real = row < rows
     column = tl.arange(0, INPUTS)
@@ -185,31 +149,20 @@ def _pair(
     other = tl.zeros([output.shape[0], row.shape[0]], tl.float32)
     for start in range(0, WIDTH, INPUTS):
         part = tl.load(x + start, mask=real[None, :], other=0.0)
-        one = tl.dot(_widened(tl.load(first + start), EIGHT), part, one, input_precision="ieee")
-        other = tl.dot(_widened(tl.load(second + start), EIGHT), part, other, input_precision="ieee")
+        one = tl.dot(tl.load(first + start), part, one, input_precision="ieee")
+        other = tl.dot(tl.load(second + start), part, other, input_precision="ieee")
     every = tl.arange(0, triton.next_power_of_2(PARTS))[:, None]
     each = tl.load(squares + every * rows + row[None, :], mask=(every < PARTS) & real[None, :], other=0.0)
-    factor = tl.rsqrt(tl.sum(each, 0) / WIDTH + epsilon)[None, :] / SHIFT
-    one, other = one * factor, other * factor
-    if EIGHT:
-        one *= tl.load(scale + output)[:, None]
-        other *= tl.load(scale + output + gap)[:, None]
-    return one, other
-
-
-@jit
-@no_type_check
-def _widened(weight, EIGHT: tl.constexpr):
-    return weight.to(tl.float16) if EIGHT else weight
+    factor = tl.rsqrt(tl.sum(each, 0) / WIDTH + epsilon)[None, :]
+    return one * factor, other * factor
 
 
 @jit
 @no_type_check
 def _project(
-    x, squares, epsilon, weight, bias, cos, sin, queries, keys, values, columns, written, rows, each, length, scale,
-    EIGHT: tl.constexpr, SHIFT: tl.constexpr, BIAS: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr,
-    HEADS: tl.constexpr, KV: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr,
-    OVERLAP: tl.constexpr,
+    x, squares, epsilon, weight, bias, cos, sin, queries, keys, values, columns, written, rows, each, length,
+    BIAS: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     after(OVERLAP)
     head = tl.program_id(0)
@@ -218,7 +171,7 @@ def _project(
     part = tl.arange(0, OUTPUTS)
     output = head * 2 * OUTPUTS + part
     gap = tl.full([], OUTPUTS, tl.int32)
-    low, high = _pair(x, squares, epsilon, weight, scale, row, rows, output, gap, PARTS, WIDTH, INPUTS, SHIFT, EIGHT)
+    low, high = _pair(x, squares, epsilon, weight, row, rows, output, gap, PARTS, WIDTH, INPUTS)
     if BIAS:
         low += tl.load(bias + output).to(tl.float32)[:, None]
         high += tl.load(bias + output + OUTPUTS).to(tl.float32)[:, None]
@@ -243,9 +196,8 @@ def _project(
 @jit
 @no_type_check
 def _add(
-    x, weight, to, gain, made, scaled, squares, rows, width, scale, EIGHT: tl.constexpr, FROM: tl.constexpr,
-    SHIFT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr,
-    OVERLAP: tl.constexpr,
+    x, weight, to, gain, made, scaled, squares, rows, width, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     after(OVERLAP)
     row = tl.arange(0, ROWS)
@@ -257,31 +209,24 @@ def _add(
     total = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in range(0, WIDTH, INPUTS):
         part = tl.load(x + start, mask=real[None, :], other=0.0)
-        total = tl.dot(_widened(tl.load(weight + start), EIGHT), part, total, input_precision="ieee")
-    if EIGHT:
-        total *= tl.load(scale + output)[:, None] / FROM
+        total = tl.dot(tl.load(weight + start), part, total, input_precision="ieee")
     place = row[None, :] * width + output[:, None]
     total += tl.load(to + place, mask=real[None, :], other=0.0).to(tl.float32)
     value = total.to(made.dtype.element_ty)
     tl.store(made + place, value, mask=real[None, :])
-    _ready(value, gain, scaled, squares, row, real, output, rows, width, SHIFT)
+    _ready(value, gain, scaled, squares, row, real, output, rows, width)
 
 
 @jit
 @no_type_check
 def _gate(
-    x, squares, epsilon, weight, made, rows, width, scale, EIGHT: tl.constexpr, SHIFT: tl.constexpr,
-    INTO: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    x, squares, epsilon, weight, made, rows, width, PARTS: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     after(OVERLAP)
     row = tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    gated, upped = _pair(
-        x, squares, epsilon, weight, scale, row, rows, output, width, PARTS, WIDTH, INPUTS, SHIFT, EIGHT
-    )
+    gated, upped = _pair(x, squares, epsilon, weight, row, rows, output, width, PARTS, WIDTH, INPUTS)
     product = gated * tl.sigmoid(gated) * upped
-    if INTO != 1.0:
-        product = shifted(product, INTO)
     place = row[None, :] * width + output[:, None]
     tl.store(made + place, product.to(made.dtype.element_ty), mask=(row < rows)[None, :])

@@ -8,9 +8,9 @@ from typing import no_type_check
 import torch
 import triton.language as tl
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, library
 
-from softdlm.kernels.tiles import SHIFT, after, jit, overlap, padded, shifted
+from softdlm.kernels.tiles import after, jit, overlap, padded
 
 PROGRAMS = 128
 """Programs to aim for, about one per multiprocessor (132 on an H200)."""
@@ -24,29 +24,43 @@ def attend(
     values: Float[Tensor, "B kv L d"],
     scale: float,
     count: Int[Tensor, "N"],
-    fed: torch.dtype | None = None,
 ) -> Float[Tensor, "M D"]:
-    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after.
-
-    `fed` is the type that the product after it wants its rows in, None that of the queries.
-    """
+    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after."""
     batch, kv, length, head = keys.shape
     rows, heads, _ = queries.shape
     each = rows // batch
     tiles = -(-length // KEYS)
     run = -(-tiles // max(PROGRAMS // (batch * heads), 1))
     parts = -(-tiles // run)
-    made = torch.empty_like(queries, dtype=fed)
+    made = torch.empty_like(queries)
     taken = padded(each)
     partial = queries.new_empty(batch * heads, parts, taken, head, dtype=torch.float32)
     sums = queries.new_empty(batch * heads, parts, 2, taken, dtype=torch.float32)
     _attend[(batch * heads, parts)](
         queries, keys, values, made, partial, sums, count, scale * math.log2(math.e), each, length, run,
         HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS, PARTS=parts, WHOLE=length % KEYS == 0,
-        INTO=SHIFT if made.dtype != queries.dtype else 1.0,
         num_warps=4, num_stages=3, **overlap(queries),
     )  # fmt: skip
     return made.flatten(1)
+
+
+@library.custom_op(
+    "softdlm::attend", mutates_args=(), schema="(Tensor queries, Tensor keys, Tensor values, float scale) -> Tensor"
+)
+def attend_apart(
+    queries: Float[Tensor, "B Q heads d"],
+    keys: Float[Tensor, "B kv L d"],
+    values: Float[Tensor, "B kv L d"],
+    scale: float,
+) -> Float[Tensor, "B Q heads d"]:
+    """The same for compiled layers, with a counter of its own."""
+    count = torch.zeros(queries.shape[0] * queries.shape[2], dtype=torch.int32, device=queries.device)
+    return attend(queries.flatten(0, 1), keys, values, scale, count).view(queries.shape)
+
+
+@attend_apart.register_fake
+def _(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    return queries.new_empty(queries.shape)
 
 
 @jit
@@ -54,7 +68,7 @@ def attend(
 def _attend(
     queries, keys, values, made, partial, sums, count, scale, each, length, run, HEADS: tl.constexpr,
     GROUP: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, INTO: tl.constexpr, OVERLAP: tl.constexpr,
+    WHOLE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     after(OVERLAP)
     which = tl.program_id(0)
@@ -104,7 +118,4 @@ def _attend(
             fade = tl.exp2(tl.load(sums + theirs * 2 + row) - top)
             total += fade * tl.load(sums + theirs * 2 + ROWS + row)
             mean += fade[:, None] * tl.load(partial + theirs.to(tl.int64) * HEAD + grid)
-        mean = mean / total[:, None]
-        if INTO != 1.0:
-            mean = shifted(mean, INTO)
-        tl.store(made + at, mean.to(made.dtype.element_ty), mask=real[:, None])
+        tl.store(made + at, (mean / total[:, None]).to(made.dtype.element_ty), mask=real[:, None])

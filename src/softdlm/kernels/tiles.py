@@ -16,9 +16,6 @@ LEAST = 16
 """Shortest side of a tile that tl.dot accepts."""
 SPARE = 27 * 1024
 """Bytes of shared memory that tiles leave free: on an H200 they use at most 200 of 227 KiB."""
-SHIFT = 2.0**-6
-"""Rows that are multiplied by weights in eight bits are float16 and hold this share of their values: float16 is what
-e4m3 becomes in one instruction, and this keeps values of up to four million in its range."""
 OVERLAP = True
 """Whether a kernel may start while the previous one ends; benchmarks/layers.py measures both."""
 
@@ -42,13 +39,10 @@ class Tiles:
     stages: int = 4
     warps: int = 4
 
-    def launch(
-        self, x: Tensor, rows: int, outputs: int, inputs: int, matrices: int = 1, weight: Tensor | None = None
-    ) -> dict[str, Any]:
+    def launch(self, x: Tensor, rows: int, outputs: int, inputs: int, matrices: int = 1) -> dict[str, Any]:
         """Launch options for `rows` rows of x and `matrices` matrices, with smaller tiles if shared memory is short."""
         outputs, inputs, rows = side(self.outputs, outputs), side(self.inputs, inputs), padded(rows)
-        size = (x if weight is None else weight).element_size()
-        column, free = outputs * matrices * size + rows * x.element_size(), room(x.device)
+        column, free = (outputs * matrices + rows) * x.element_size(), room(x.device)
         while 2 * column * inputs > free and inputs > LEAST:
             inputs //= 2
         tile = {"OUTPUTS": outputs, "INPUTS": inputs, "ROWS": rows}
@@ -67,22 +61,6 @@ def overlap(x: Tensor) -> dict[str, Any]:
     """Launch options of a kernel that begins with `after`: programmatic dependent launch if the GPU supports it."""
     able = OVERLAP and x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
     return {"OVERLAP": True, "launch_pdl": True} if able else {"OVERLAP": False}
-
-
-def fed(weight: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """The type of rows that are multiplied by a weight, where the others have `dtype`."""
-    return torch.float16 if is_eight(weight) else dtype
-
-
-def is_eight(weight: Tensor) -> bool:
-    return weight.dtype == torch.float8_e4m3fn
-
-
-@jit
-@no_type_check
-def shifted(value, SHIFT: tl.constexpr):
-    """What float16 rows hold of a value."""
-    return tl.minimum(tl.maximum(value * SHIFT, -65504.0), 65504.0)
 
 
 @jit

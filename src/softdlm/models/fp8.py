@@ -25,9 +25,6 @@ SCALE = "_scale"
 """How the name of a weight's scales ends."""
 SIDE = 16
 """The GPU's products need sides that are multiples of it."""
-FEW = 64
-"""Most rows whose product is taken without scales, which are applied to the result: with few rows the GPU's product
-with a scale per row is slow (one H200: 12.7 us against 5.4 for LLaDA-8B's output product)."""
 EMULATED_EXPERTS = "softdlm-fp8-emulated"
 
 
@@ -50,16 +47,18 @@ def rounded_rows(x: Float[Tensor, "*S K"]) -> tuple[Float[Tensor, "*S K"], Float
 def product(
     x: Float[Tensor, "*S K"], weight: Float[Tensor, "N K"], scale: Float[Tensor, "N"], bias: Tensor | None, kind: Fp8
 ) -> Float[Tensor, "*S N"]:
-    """`F.linear` of e4m3 weights, in the type of x."""
+    """`F.linear` of e4m3 weights, in the type of x.
+
+    Scales are applied to the result, where compiled layers fuse them with what follows: the GPU's product with a scale
+    per row is no faster with many rows, and up to twice as slow with few (benchmarks/fp8_products.py).
+    """
     codes, factor = rounded_rows(x.reshape(-1, x.shape[-1]))
     if kind == "fp8-emulated":
         made = (F.linear(codes.float(), weight.float()) * factor * scale).to(x.dtype)
-    elif len(codes) <= FEW:
-        one = torch.ones((), device=x.device)
-        bare = torch._scaled_mm(codes, weight.t(), one, one, out_dtype=torch.float32, use_fast_accum=True)
-        made = (bare * factor * scale).to(x.dtype)
     else:
-        made = torch._scaled_mm(codes, weight.t(), factor, scale[None], out_dtype=x.dtype, use_fast_accum=True)
+        one = torch.ones((), device=x.device)
+        bare = torch._scaled_mm(codes, weight.t(), one, one, out_dtype=x.dtype, use_fast_accum=True)
+        made = (bare.float() * factor * scale).to(x.dtype)
     made = made.view(*x.shape[:-1], len(weight))
     return made if bias is None else made + bias
 

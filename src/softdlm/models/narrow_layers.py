@@ -12,7 +12,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from softdlm.kernels import few_rows
 from softdlm.kernels.split_kv_attention import attend
-from softdlm.kernels.tiles import LEAST, fed, side
+from softdlm.kernels.tiles import LEAST, side
 from softdlm.models.hf_cache import WindowLayer
 
 ENOUGH = 64
@@ -29,12 +29,9 @@ class NarrowLayer:
 
     def __init__(self, layer: Any) -> None:
         self.attention, self.mlp = layer.self_attn, layer.mlp
-        maps = layer.self_attn.q_proj.joined, layer.self_attn.o_proj, layer.mlp.gate_proj.joined, layer.mlp.down_proj
-        self.project, self.output, self.gate, self.down = (matrix(each) for each in maps)
-        norms = layer.input_layernorm, layer.post_attention_layernorm
         self.before, self.after = (
-            few_rows.Norm(norm.weight, norm.variance_epsilon, fed(after.weight, norm.weight.dtype))
-            for norm, after in zip(norms, (self.project, self.gate), strict=True)
+            few_rows.Norm(norm.weight, norm.variance_epsilon)
+            for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
         self.following: NarrowLayer | None = None
         self.ready: tuple[Tensor, few_rows.ScaledRows] | None = None
@@ -52,14 +49,14 @@ class NarrowLayer:
     ) -> Float[Tensor, "B Q D"]:
         window, (keys, values), rows = kept.window, kept.stored, self.rows(hidden)
         assert window.written is not None
-        queries = few_rows.project(rows, self.project, turn, keys, values, window.columns, window.written)
+        maps = self.attention.q_proj.joined
+        queries = few_rows.project(rows, maps.weight, maps.bias, turn, keys, values, window.columns, window.written)
         count = self.count(len(keys) * queries.shape[1], hidden.device)
-        to_output, to_down = (fed(each.weight, hidden.dtype) for each in (self.output, self.down))
-        seen = attend(queries, keys, values, self.attention.scaling, count, to_output)
-        rows = few_rows.add(seen, self.output, rows, self.after)
-        inner = few_rows.gate(rows, self.gate, to_down)
+        seen = attend(queries, keys, values, self.attention.scaling, count)
+        rows = few_rows.add(seen, self.attention.o_proj.weight, rows, self.after)
+        inner = few_rows.gate(rows, self.mlp.gate_proj.joined.weight)
         following = self.following or self
-        rows = few_rows.add(inner, self.down, rows, following.before)
+        rows = few_rows.add(inner, self.mlp.down_proj.weight, rows, following.before)
         made = rows.x.view_as(hidden)
         following.ready = None if following is self else (made, rows)
         return made
@@ -78,17 +75,8 @@ class NarrowLayer:
         return self.counts[size]
 
 
-def matrix(maps: Any) -> few_rows.Matrix:
-    """Of a linear map, joined or not, in eight bits or not."""
-    scale = getattr(maps, "scale", None)
-    return few_rows.Matrix(maps.weight, getattr(maps, "weight_scale", None) if scale is None else scale, maps.bias)
-
-
 def narrowed(layer: Any) -> NarrowLayer | None:
-    """The layer on the kernels, or None unless its class is known and its sizes are whole tiles.
-
-    It is bfloat16, but for weights in eight bits.
-    """
+    """The layer on the kernels, or None unless its class is known, it is bfloat16 and its sizes are whole tiles."""
     if type(layer) not in (LlamaDecoderLayer, Qwen2DecoderLayer):
         return None
     weights = [layer.mlp.down_proj.weight, layer.self_attn.o_proj.weight]
@@ -98,7 +86,7 @@ def narrowed(layer: Any) -> NarrowLayer | None:
     if None in maps or maps[1].bias is not None or biased or head & (head - 1) or not 32 <= head <= 128:
         return None
     sizes = [size for weight in weights for size in weight.shape]
-    if layer.input_layernorm.weight.dtype != torch.bfloat16 or any(side(LEAST, size) < LEAST for size in sizes):
+    if weights[0].dtype != torch.bfloat16 or any(side(LEAST, size) < LEAST for size in sizes):
         return None
     programs = len(maps[0].weight) // head, len(weights[0]) // few_rows.ADD.outputs
     return NarrowLayer(layer) if min(programs) >= ENOUGH else None
