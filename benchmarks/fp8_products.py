@@ -25,6 +25,7 @@ SIZES = {
     "dream-7b": {"qkv": (3584, 4608), "output": (3584, 3584), "gate and up": (3584, 37888), "down": (18944, 3584)},
     "llada2-mini": {"qkv": (2048, 3072), "output": (2048, 2048), "gate and up": (2048, 10240), "down": (5120, 2048)},
 }
+MULTIPLY: Any = torch._scaled_mm  # type: ignore[reportPrivateImportUsage]
 ROWS = (32, 64, 96, 128, 256, 512, 1536)
 
 
@@ -40,16 +41,14 @@ def measure(inputs: int, outputs: int, rows: int) -> dict[str, Any]:
     kinds = {
         "bfloat16": [partial(F.linear, x, each) for each in wide],
         "row-wise": [
-            partial(torch._scaled_mm, codes, w.t(), factor, s[None], out_dtype=torch.bfloat16, use_fast_accum=True)
+            partial(MULTIPLY, codes, w.t(), factor, s[None], out_dtype=torch.bfloat16, use_fast_accum=True)
             for w, s in scales
         ],
         "tensor-wise": [
-            partial(torch._scaled_mm, codes, w.t(), one, one, out_dtype=torch.float32, use_fast_accum=True)
-            for w, _ in scales
+            partial(MULTIPLY, codes, w.t(), one, one, out_dtype=torch.float32, use_fast_accum=True) for w, _ in scales
         ],
         "tensor-wise, bfloat16 out": [
-            partial(torch._scaled_mm, codes, w.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
-            for w, _ in scales
+            partial(MULTIPLY, codes, w.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True) for w, _ in scales
         ],
     }
     found: dict[str, Any] = {}

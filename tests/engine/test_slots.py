@@ -786,3 +786,49 @@ def test_a_row_that_left_is_not_counted() -> None:
     slots.leave(0)
     slots.step(read=True)
     assert [row.running for row in slots.rows] == [True, True, False]
+
+
+def test_a_shape_is_compiled_once_it_has_been_met_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softdlm.models.compiled.compile_fixed", lambda work, **_: work)
+    model, runs = model_of("llada", torch.float32), []
+    body = type(model)._states
+    monkeypatch.setattr(
+        type(model),
+        "_states",
+        lambda self, *given: (runs.append(self.compiled_body is not None), body(self, *given))[1],
+    )
+    canvas, plan = canvas_of(model, ((8, 20),)), plan_of(model, commit=TopN(2))
+    expected = list(softdlm.denoise(model, canvas, commit=TopN(2), engine="static"))[-1].canvas.ids
+    for patience, compiled in ((4, [False] * 4 + [True] * 2), (4, [True] * 6), (0, [True] * 6)):
+        model.compile_after = patience
+        slots, compilers = Slots(plan, 1, 20, upgrade=lambda work: work), len(runs)
+        slots.admit(canvas)
+        while slots.running:
+            slots.step()
+        assert runs[compilers:] == compiled
+        assert torch.equal(slots.state.canvas.ids, expected)
+
+
+def test_warm_means_at_once() -> None:
+    model = model_of("llada", torch.float32)
+    assert model.compile_after > 0
+    model.warm()
+    assert model.compile_after == 0
+
+
+def test_the_host_runs_ahead_of_an_early_finish_and_wastes_one_pass_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a row is seen while the next pass runs, which changes nothing of the row."""
+    model = softdlm.load("builtin", device="cpu", dtype="float32")
+    options: Any = {"tokens_per_step": 1, "early_finish": True, "feedback": "slerp"}
+    expected = softdlm.generate(model, "What is 17 + 25?", engine="dynamic", **options)
+    reads, passes, read, run = [], [], Slots.read, Slots.run
+    monkeypatch.setattr(Slots, "read", lambda slots: (reads.append(1), read(slots))[1])
+    monkeypatch.setattr(Slots, "run", lambda slots, shape: (passes.append(1), run(slots, shape))[1])
+    made = softdlm.generate(model, "What is 17 + 25?", engine="static", **options)
+    assert (made.ids, made.forwards, made.trace) == (expected.ids, expected.forwards, expected.trace)
+    assert expected.forwards < 64, "it did end early"
+    assert len(passes) <= expected.forwards + 1
+    assert len(reads) <= len(passes) / 4
+    seen: list[Any] = []
+    softdlm.generate(model, "What is 17 + 25?", engine="static", on_step=lambda step, _: seen.append(step), **options)
+    assert len(seen) == expected.forwards, "who listens hears of no pass that does nothing"

@@ -24,6 +24,7 @@ from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode
 from softdlm.engine.pick_engine import EngineKind
 from softdlm.errors import UsageError
+from softdlm.models.weights import Precision
 from softdlm.parsing import one_of
 from softdlm.records.files import ready_folder
 from softdlm.version import __version__
@@ -35,7 +36,7 @@ Say = Callable[[str], None]
 def bench(
     shapes: Sequence[NetworkShape],
     device: torch.device,
-    dtype: torch.dtype,
+    dtype: torch.dtype | Precision,
     out: Path,
     *,
     only: Sequence[str] = (),
@@ -62,7 +63,7 @@ def bench(
 def measure_shape(
     shape: NetworkShape,
     device: torch.device,
-    dtype: torch.dtype,
+    dtype: torch.dtype | Precision,
     only: Sequence[str],
     engine: EngineKind,
     budget: TimeBudget,
@@ -142,7 +143,7 @@ def check_suites(shapes: Sequence[NetworkShape], only: Sequence[str]) -> None:
 
 
 def conditions(
-    shapes: Sequence[NetworkShape], device: torch.device, dtype: torch.dtype, engine: str, seconds: float
+    shapes: Sequence[NetworkShape], device: torch.device, dtype: torch.dtype | Precision, engine: str, seconds: float
 ) -> dict[str, Any]:
     """Everything that is needed to repeat the bench."""
     gpu = device.type == "cuda"

@@ -33,8 +33,9 @@ def take_slots(plan: Plan, batch: int, length: int, engine: EngineKind, most: in
             del kept[place]
             slots.plan = _bound(plan, engine)
             return slots
-    compilers = {"compiled": {"compile": compile_fixed}, "auto": {"upgrade": compile_fixed}}.get(engine, {})
-    return Slots(_bound(plan, engine), batch, length, exact=engine == "dynamic", **compilers)
+    compile = compile_fixed if engine == "compiled" else None
+    upgrade = compile_fixed if engine == "auto" else None
+    return Slots(_bound(plan, engine), batch, length, exact=engine == "dynamic", compile=compile, upgrade=upgrade)
 
 
 def give_back(model: Denoiser, slots: Slots, engine: EngineKind) -> None:

@@ -36,7 +36,12 @@ def bidirectional() -> dict[str, Any]:
 
 
 def attend(
-    module: Any, query: Float[Tensor, "B heads Q d"], key: Float[Tensor, "B kv K d"], *rest: Any, **named: Any
+    module: Any,
+    query: Float[Tensor, "B heads Q d"],
+    key: Float[Tensor, "B kv K d"],
+    value: Float[Tensor, "B kv K d"],
+    mask: Tensor | None,
+    **named: Any,
 ) -> Any:
     """transformers' scaled dot-product attention; with few queries, only kernels that split the keys are allowed.
 
@@ -48,13 +53,13 @@ def attend(
 
     batch, heads, queries, width = query.shape
     few = query.is_cuda and batch * heads * -(-queries // TILE) < PROCESSORS
-    if few and SPLIT and queries <= TILE < key.shape[2] and rest[0] is None and width in (32, 64, 128):
+    if few and SPLIT and queries <= TILE < key.shape[2] and mask is None and width in (32, 64, 128):
         from softdlm.kernels.split_kv_attention import attend_apart
 
         apart = query.transpose(1, 2).contiguous()
         return attend_apart(apart, key.contiguous(), value.contiguous(), named["scaling"]), None
     with sdpa_kernel(SPLIT_KV_BACKENDS) if few else nullcontext():
-        return sdpa_attention_forward(module, query, key, *rest, **named)
+        return sdpa_attention_forward(module, query, key, value, mask, **named)
 
 
 def attention_pattern(

@@ -25,7 +25,9 @@ SCALE = "_scale"
 """How the name of a weight's scales ends."""
 SIDE = 16
 """The GPU's products need sides that are multiples of it."""
-EMULATED_EXPERTS = "softdlm-fp8-emulated"
+EMULATED: Fp8 = "fp8-emulated"
+EXPERTS = "softdlm-fp8-emulated"
+"""Name under which transformers finds our experts in plain torch."""
 
 
 def check_device(device: torch.device) -> None:
@@ -53,11 +55,12 @@ def product(
     per row is no faster with many rows, and up to twice as slow with few (benchmarks/fp8_products.py).
     """
     codes, factor = rounded_rows(x.reshape(-1, x.shape[-1]))
-    if kind == "fp8-emulated":
+    if kind == EMULATED:
         made = (F.linear(codes.float(), weight.float()) * factor * scale).to(x.dtype)
     else:
         one = torch.ones((), device=x.device)
-        bare = torch._scaled_mm(codes, weight.t(), one, one, out_dtype=x.dtype, use_fast_accum=True)
+        multiply: Any = torch._scaled_mm  # type: ignore[reportPrivateImportUsage]
+        bare = multiply(codes, weight.t(), one, one, out_dtype=x.dtype, use_fast_accum=True)
         made = (bare.float() * factor * scale).to(x.dtype)
     made = made.view(*x.shape[:-1], len(weight))
     return made if bias is None else made + bias
@@ -118,8 +121,8 @@ def emulate_experts(network: Any) -> None:
     """Have a mixture's experts in e4m3 run in plain torch: slow, and with the rounding of the real ones."""
     from transformers.integrations.moe import ExpertsInterface
 
-    ExpertsInterface.register(EMULATED_EXPERTS, emulated_experts)
-    network.set_experts_implementation(EMULATED_EXPERTS)
+    ExpertsInterface.register(EXPERTS, emulated_experts)
+    network.set_experts_implementation(EXPERTS)
 
 
 def emulated_experts(
@@ -129,8 +132,8 @@ def emulated_experts(
     made = torch.zeros_like(hidden, dtype=torch.float32)
     for number in range(len(module.down_proj)):
         share = torch.where(ids == number, weights, 0).sum(1, keepdim=True)
-        both = product(hidden, module.gate_up_proj[number], module.gate_up_proj_scale[number], None, "fp8-emulated")
+        both = product(hidden, module.gate_up_proj[number], module.gate_up_proj_scale[number], None, EMULATED)
         gate, up = both.chunk(2, -1)
         down, scale = module.down_proj[number], module.down_proj_scale[number]
-        made += share * product(F.silu(gate) * up, down, scale, None, "fp8-emulated")
+        made += share * product(F.silu(gate) * up, down, scale, None, EMULATED)
     return made.to(hidden.dtype)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import torch
 
@@ -18,7 +18,7 @@ from softdlm.models.config import TOKEN_ID, check_fields, setting
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG, CheckpointFolder
-from softdlm.models.fp8 import check_device
+from softdlm.models.fp8 import Fp8, check_device
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
@@ -230,10 +230,10 @@ def _family(kind: str) -> Family:
 
 def find_precision(dtype: str | torch.dtype | None, device: torch.device, *, here: bool = True) -> Precision:
     """How numbers are kept: `fp8` and `fp8-emulated` by name, else a type. Without `here` the device is elsewhere."""
-    if dtype == "fp8" or dtype == "fp8-emulated":
+    if isinstance(dtype, str) and dtype in get_args(Fp8):
         if here and dtype == "fp8":
             check_device(device)
-        return Precision(torch.bfloat16, dtype)
+        return Precision(torch.bfloat16, cast(Fp8, dtype))
     return Precision(find_dtype(dtype, device))
 
 
