@@ -104,5 +104,5 @@ def best_tokens(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_cpu_says_what_it_can_do() -> None:
-    with pytest.raises(UsageError, match="dtype fp8 needs a GPU of Hopper or later, not cpu: .* fp8-emulated"):
+    with pytest.raises(UsageError, match=r"dtype fp8 needs a GPU of Hopper or later, not cpu: .* fp8-emulated"):
         softdlm.load("builtin", device="cpu", dtype="fp8")
