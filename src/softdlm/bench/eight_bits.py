@@ -9,7 +9,7 @@ from typing import Any
 from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow
 from softdlm.bench.measure import interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
-from softdlm.bench.public_calls import answer, call_row
+from softdlm.bench.public_calls import PublicCall
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import build_model
 from softdlm.bench.targets import Check
@@ -96,11 +96,10 @@ def time_calls_of(bench: Bench, eight: NetworkDenoiser) -> tuple[list[TableRow],
     """`generate` in eight bits, without an engine."""
     sizes, rows, checks = bench.sizes, [], []
     for target, fields in wanted(bench).items():
-        whole = {"max_new_tokens": sizes.new, **fields}
+        whole = {"max_new_tokens": sizes.new if "cache" in fields else sizes.batch_new, **fields}
         bench.say(f"in fp8, {fields}")
-        work = partial(answer, bench, None, whole, eight)
-        times = time_calls(work, bench.model.device, max(3, sizes.repeats - 2), bench.budget)
-        row = call_row(bench, eight, "default", whole, times)
+        call = PublicCall(bench, eight, whole)
+        row = call.row(time_calls(call, bench.model.device, max(3, sizes.repeats - 2), bench.budget))
         rows.append({"what": row.pop("call"), "dtype": eight.precision} | row)
         checks += [Check(target, row["tokens/s"])] if target.startswith("fp8") else []
     return rows, checks

