@@ -820,7 +820,7 @@ def test_warm_means_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_host_runs_ahead_of_an_early_finish_and_wastes_one_pass_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a row is seen while the next pass runs, which changes nothing of the row."""
     model = softdlm.load("builtin", device="cpu", dtype="float32")
-    options: Any = {"tokens_per_step": 1, "early_finish": True, "feedback": "slerp"}
+    options: Any = {"tokens_per_step": 1, "early_finish": True, "feedback": "slerp", "eos": "last"}
     expected = softdlm.generate(model, "What is 17 + 25?", engine="dynamic", **options)
     reads, passes, read, run = [], [], Slots.read, Slots.run
     monkeypatch.setattr(Slots, "read", lambda slots: (reads.append(1), read(slots))[1])

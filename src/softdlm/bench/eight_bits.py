@@ -118,7 +118,6 @@ def wanted(bench: Bench) -> dict[str, dict[str, Any]]:
         "fp8 dual second": {"tokens_per_step": second, **dual},
         "renew first": {"tokens_per_step": first, **dual, "cache": "dual(renew=4)"},
         "renew second": {"tokens_per_step": second, **dual, "cache": "dual(renew=4)"},
-        "prefix": {"tokens_per_step": first, **dual, "cache": "prefix(renew=4)", "feedback": "slerp"},
         "fp8 adaptive": adaptive,
         "adaptive renew": {**adaptive, "cache": "dual(renew=4)"},
     }

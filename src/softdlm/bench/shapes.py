@@ -56,10 +56,10 @@ class Sizes:
 SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
 TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
 DENSE = (
-    *("ceilings", "identical", "memory", "feedback", "whole", "caches", "public", "fp8"),
+    *("ceilings", "identical", "fp8", "public", "whole", "memory", "feedback", "caches"),
     *("refresh", "batches", "growth"),
 )
-MIXTURE = ("ceilings", "identical", "feedback", "whole", "public", "fp8", "growth")
+MIXTURE = ("ceilings", "identical", "fp8", "public", "whole", "feedback", "growth")
 """Suites of a mixture of experts. Without caches: floors do not model block-causal attention yet."""
 
 
