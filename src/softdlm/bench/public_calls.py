@@ -17,14 +17,13 @@ def public(bench: Bench) -> SuiteResult:
     """`generate` without an engine, after `model.warm()`, beside the fastest engine by name."""
     model, rows, worst = bench.model, [], 0.0
     best = "compiled" if model.device.type == "cuda" else "dynamic"
-    patience, _ = model.compile_after, model.warm()
+    model.warm()
     for fields in calls(bench):
         bench.say(f"generate(model, prompt, {words(fields)})")
         timed = {engine: PublicCall(bench, model, fields, engine) for engine in (None, best)}
         times = interleave(timed, model.device, max(3, bench.sizes.repeats - 2), bench.budget)
         rows += [timed[engine].row(times[engine]) for engine in timed]
         worst = max(worst, times[None].median / times[best].median)
-    model.compile_after = patience
     note = f"A call is generate(model, prompt, ...) with {bench.decode.length} positions in all and nothing else given."
     return SuiteResult(rows, [Check("public", worst)], [note])
 

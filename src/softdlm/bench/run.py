@@ -80,6 +80,7 @@ def measure_shape(
     except Exception as error:
         yield SuiteOutcome(shape.name, "network", "failed", error=error_text(error))
         return
+    model.warm()
     context = Bench(shape, model, engine, budget, lambda text: say(f"{shape.name}: {text}"))
     for suite in suites:
         if budget.left <= 0:

@@ -100,7 +100,7 @@ def feedback(bench: Bench) -> SuiteResult:
 
 def _by_passes(bench: Bench) -> SuiteResult:
     """Compare captured passes only: the host does the same for both methods, but its times vary."""
-    engine = "compiled" if bench.engine == "compiled" else "static"
+    engine = "static" if bench.engine == "static" else "compiled"
     size, rates = bench.sizes.block, bench.sizes.rates
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
     kinds = {"feedback": ("no cache", WHOLE, whole)}

@@ -22,7 +22,6 @@ Names = Annotated[
 Rules = Annotated[
     list[Path] | None, typer.Option("--rules", help="File with rules that requests may name; may be repeated.")
 ]
-ENGINE_HELP = "How passes are run: auto, dynamic, static or compiled."
 PREFIX_HELP = "Start of the metrics' names; vllm: suits existing dashboards."
 REPLICAS_HELP = "With --executor ray: this many engines, each with a GPU where there are GPUs."
 
@@ -41,7 +40,6 @@ def serve(
     deadline: Annotated[float, option("Seconds after which an answer ends with what it has.")] = 600.0,
     shutdown_timeout: Annotated[float, option("Seconds to finish accepted requests after SIGTERM.")] = 30.0,
     rules: Rules = None,
-    engine: Annotated[str, option(ENGINE_HELP)] = "auto",
     metrics_prefix: Annotated[str, option(PREFIX_HELP)] = "softdlm_",
     executor: Annotated[str, option("local, or ray for a cluster.")] = "local",
     replicas: Annotated[int, option(REPLICAS_HELP)] = 1,
@@ -53,7 +51,7 @@ def serve(
     except ImportError as error:
         raise UsageError(f"the server needs FastAPI and uvicorn: pip install 'softdlm[serve]' ({error})") from error
     limits = Limits(max_concurrency, queue, max_new_tokens, deadline, shutdown_timeout)
-    options = check_options(host, port, api_key or (), engine, metrics_prefix)
+    options = check_options(host, port, api_key or (), loading.get("engine", "auto"), metrics_prefix)
     names = served_model_name or [served_name(model)]
     if executor == "ray":
         from softdlm.serve.cluster import serve_on_ray

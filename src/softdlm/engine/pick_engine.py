@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 from softdlm.engine.plan import Plan
 from softdlm.errors import UsageError
+from softdlm.models.denoiser import EngineKind
+from softdlm.parsing import one_of
 from softdlm.registry import inside
-
-EngineKind = Literal["auto", "dynamic", "static", "compiled"]
 
 
 def pick_engine(plan: Plan, engine: str | None) -> EngineKind:
@@ -30,9 +30,7 @@ def pick_engine(plan: Plan, engine: str | None) -> EngineKind:
 
 
 def check_engine(engine: str) -> EngineKind:
-    if engine not in get_args(EngineKind):
-        raise UsageError(f"engine must be one of {', '.join(get_args(EngineKind))}, not {engine!r}")
-    return cast(EngineKind, engine)
+    return cast(EngineKind, one_of(EngineKind)("engine", engine))
 
 
 def check_capture(plan: Plan) -> None:

@@ -91,6 +91,7 @@ def model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelSp
         eos_ids=model.eos_ids,
         attention=getattr(model, "attention", "auto"),
         settings=model.own,
+        engine=model.engine,
     )
     executor.keep(spec, model)
     return spec

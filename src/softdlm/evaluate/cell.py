@@ -1,8 +1,8 @@
 """A cell: one model on one task with one Decoding, and every setting that can change an answer.
 
 The protocol of a cell is all of that, settled and written out; its digest names the cell's folder. What is not in it
-cannot change an answer: the batch size (bit for bit on a CPU; on a GPU up to rounding, docs/evaluation.md), the
-executor, which card of a kind, an early finish.
+cannot change an answer: the batch size and the engine (bit for bit on a CPU; on a GPU up to rounding,
+docs/evaluation.md), the executor, which card of a kind, an early finish.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from softdlm.decoding import Decoding
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
-from softdlm.models.denoiser import Attention, Denoiser
+from softdlm.models.denoiser import Attention, Denoiser, EngineKind
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_precision, load
 from softdlm.models.own_settings import OwnSettings
@@ -67,9 +67,12 @@ class ModelSpec:
     eos_ids: tuple[int, ...] | None = None
     settings: OwnSettings | None = None
     """Decoding settings instead of the checkpoint's own. A protocol holds the settled Decoding, so not these."""
+    engine: EngineKind = "auto"
+    """How passes are run. It changes answers by rounding at most, so it is recorded beside the protocol, not in it."""
 
     def __post_init__(self) -> None:
         parsing.one_of(Attention)("attention", self.attention)
+        parsing.one_of(EngineKind)("engine", self.engine)
 
     @staticmethod
     def of(

@@ -20,6 +20,8 @@ from softdlm.models.own_settings import OwnSettings
 from softdlm.types import row_positions
 
 Attention = Literal["auto", "full", "block-causal"]
+EngineKind = Literal["auto", "dynamic", "static", "compiled"]
+"""How passes are run (docs/engines.md)."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Denoiser:
         self.source = source or Source(type(self).__name__, "custom")
         self.slot_cache: list[Any] = []
         """What a decode leaves for the next one: buffers and captured passes (engine/slot_store.py)."""
-        self.engine: str = "auto"
+        self.engine: EngineKind = "auto"
         """The engine of decodes that name none (docs/engines.md)."""
         self.compile_after = WORTH
         """Passes of one shape that `engine="auto"` runs before it compiles the shape."""

@@ -75,7 +75,8 @@ class Fp8Linear(nn.Module):
     def __init__(self, linear: nn.Linear, kind: Fp8) -> None:
         super().__init__()
         weight = linear.weight
-        self.out_features, self.kind = linear.out_features, kind
+        self.out_features = linear.out_features
+        self.kind: Fp8 = kind
         self.weight = nn.Parameter(torch.empty_like(weight, dtype=CODES), requires_grad=False)
         scale = torch.empty(weight.shape[0], dtype=torch.float32, device=weight.device)
         self.weight_scale = nn.Parameter(scale, requires_grad=False)

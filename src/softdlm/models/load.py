@@ -15,7 +15,7 @@ import torch
 from softdlm import parsing
 from softdlm.errors import CapacityError, CheckpointError, UsageError
 from softdlm.models.config import TOKEN_ID, check_fields, setting
-from softdlm.models.denoiser import Attention, Denoiser, Source
+from softdlm.models.denoiser import Attention, Denoiser, EngineKind, Source
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.fp8 import Fp8, check_device
@@ -44,6 +44,7 @@ def load(
     max_length: int | None = None,
     digest: str | None = None,
     settings: str | Path | OwnSettings | None = None,
+    engine: EngineKind = "auto",
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
@@ -53,9 +54,10 @@ def load(
     block and block-causal attention for several. mask_id and eos_ids override those of the checkpoint; eos_ids lists
     EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused; it is taken of
     the bytes that were loaded. `settings` is a file that `softdlm tune` wrote: decoding settings that take the place of
-    the checkpoint's own, field by field.
+    the checkpoint's own, field by field. `engine` is for decodes that name none.
     """
     parsing.one_of(Attention)("attention", attention)
+    parsing.one_of(EngineKind)("engine", engine)
     place = find_device(device)
     precision = find_precision(dtype, place)
     special = {"mask_id": mask_id, "eos_ids": eos_ids}
@@ -67,6 +69,7 @@ def load(
             raise UsageError(f"{name} {value} lies outside the vocabulary of {vocabulary}: pass {name}=")
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
     denoiser.own, denoiser.stamp, denoiser.fp8 = found.own, found.stamp, precision.fp8
+    denoiser.engine = engine
     return denoiser
 
 
