@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs" / "results.md").read_text()
 DECODING = (ROOT / "docs" / "decoding.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 HUB = "GSAI-ML/LLaDA-8B-Instruct"
 
 
@@ -62,7 +63,19 @@ def test_the_docs_list_every_field_that_a_user_may_set_or_read() -> None:
             assert f"`{each.name}`" in DECODING, f"docs/decoding.md lacks {kind.__name__}.{each.name}"
 
 
-COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("softdlm ")]
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    code = "\n".join(blocks("python", TUTORIAL))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    vanilla, euclidean, slerp = re.findall(r"#### ?(\S+)", done.stdout)[:3]
+    assert vanilla != "5", "the tutorial says that vanilla decoding fails here"
+    assert (euclidean, slerp) == ("5", "5")
+
+
+PAGES_WITH_COMMANDS = README + TUTORIAL
+COMMANDS = [
+    line for block in blocks("bash", PAGES_WITH_COMMANDS) for line in block.splitlines() if line.startswith("softdlm ")
+]
 
 
 def test_there_are_commands() -> None:
@@ -93,7 +106,7 @@ def test_the_example_shows_what_the_docs_show() -> None:
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 

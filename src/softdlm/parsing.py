@@ -65,9 +65,18 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
 
 def between_commas(text: str) -> list[str]:
     """The texts between commas; a comma inside brackets or quotes belongs to its text."""
+    return _between(",", text)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, between spaces and commas; those inside brackets or quotes belong to their word."""
+    return [word for word in _between(", \t", text) if word]
+
+
+def _between(separators: str, text: str) -> list[str]:
     found = [""]
     for piece, depth in _depths(text):
-        if piece == "," and depth == 0:
+        if piece in separators and depth == 0:
             found.append("")
         else:
             found[-1] += piece

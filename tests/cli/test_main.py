@@ -75,21 +75,24 @@ def test_ids_need_no_tokenizer() -> None:
 
 def test_watch_shows_the_canvas_and_prints_the_answer(folders: dict[str, str]) -> None:
     words = ("generate", "the cat", "-m", folders["llada"], "-n", "8", "-t", "4")
-    done = run(*words, "--watch", "--pause", "1.5")
+    done = run(*words, "--watch", "--pause", "3", FORCE_COLOR="1", NO_COLOR="1", TERM="xterm")
     assert done.returncode == 0, done.stderr
-    for part in ("pass 2", "0 open", "committed in this pass", "open: likeliest token"):
+    for part in ("loading", "pass 1", "pass 2", "0 open", "committed in this pass", "open: likeliest token"):
         assert part in done.stderr
-    assert done.stdout == run(*words).stdout
-    assert "∎ end\n" in done.stderr
     (seconds,) = re.findall(r"([0-9.]+) s, ended", done.stderr)
-    assert float(seconds) < 3  # two passes of a tiny network, without the two pauses
+    assert float(seconds) < 3  # two passes of a tiny network, without the pause between them
+    plain = run(*words, "--watch", "--pause", "3000")  # nobody watches
+    assert plain.stdout == done.stdout == run(*words).stdout
+    assert "∎ end\n" in plain.stderr
+    assert "pass 2" in plain.stderr
+    assert "pass 1" not in plain.stderr
 
 
 def test_watch_says_that_it_loads_before_torch_is_imported() -> None:
     code = (
-        "import io, sys; from rich.console import Console; from softdlm.report.terminal import Watch\n"
+        "import io, sys; from rich.console import Console; from softdlm.report.canvas import LiveCanvas\n"
         "screen = io.StringIO()\n"
-        "with Watch(Console(file=screen, force_terminal=True), 'builtin', 0):\n"
+        "with LiveCanvas(Console(file=screen, force_terminal=True), 'loading builtin'):\n"
         "    assert 'loading' in screen.getvalue()\n"
         "assert 'torch' not in sys.modules"
     )

@@ -60,6 +60,11 @@ def test_analyses_of_decodes(model: Path, tmp_path: Path, name: str) -> None:
     text = shown(*words)
     assert_whole(text, "questions-with-a-name", "euclidean", "slerp", "additive", "norm-mix")
     assert "_" not in text
+    if name == "geometry":
+        narrow = CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "40"}).stdout
+        parts = narrow.partition("soft tokens")[2].strip().split("\n\n")
+        assert len(parts) > 1
+        assert all("norm-mix" in part for part in parts)  # each says which rule a row is about
 
 
 def test_models_and_doctor() -> None:

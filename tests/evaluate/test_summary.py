@@ -55,7 +55,7 @@ def test_consistency_by_hand(tmp_path: Path) -> None:
     assert low < 75 < high
     ((_, (_, line), _),) = tables([vanilla, slerp])
     assert line["consistent %"] == f"75.0 [{low:.1f}, {high:.1f}]"
-    assert (line["p of consistent"], line["right and consistent %"]) == ("0.11", "50.0")
+    assert (line["its p"], line["and right %"]) == ("0.11", "50.0")
     write_cell(tmp_path, cell("euclidean", FOUR), verdicts(6))  # from before the measure
     old = next(row for row in rows(read(tmp_path)) if row["method"].startswith("euclidean"))
     assert (old["consistency"], words(old)["consistent %"]) == (None, "—")

@@ -42,7 +42,7 @@ def test_an_interrupt_is_heeded_at_once_where_it_can_be() -> None:
 LABEL = "inclusionAI/LLaDA2.0-mini · mini-math · slerp k=3 lam=0.5 · entropy bound 0.1"
 
 
-@pytest.mark.parametrize("width", [70, 79, 120])
+@pytest.mark.parametrize("width", [39, 70, 79, 120])
 def test_a_narrow_line_keeps_the_time_left(width: int) -> None:
     line = Progress(LABEL, 34, 54, 500, 1319, 400, 0.42, 3723).line(width)
     assert len(line) <= width

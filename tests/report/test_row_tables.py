@@ -1,5 +1,7 @@
 """Tables as text: nothing is broken and nothing is wider than the screen."""
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,35 @@ def test_columns_that_do_not_fit_stand_below_with_the_labels_again() -> None:
     assert shown.count("mini-math") == 2
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count("0.123 [0.100, 0.200]") == 4
+
+
+def test_rows_are_lists_where_no_column_fits_beside_the_labels() -> None:
+    rows = [
+        {
+            "method": "no_eos-alternate-slerp",
+            "rate": rate,
+            "accuracy %": "100.0 [51.0, 100.0]",
+            "its p": "1",
+            "a": "b c",
+        }
+        for rate in ("entropy bound 0.15", "4 a step")
+    ]
+    assert table(rows, 40, labels=2).plain.splitlines()[:5] == [
+        "no_eos-alternate-slerp · entropy bound",
+        "0.15",
+        "  accuracy %  100.0 [51.0, 100.0]",
+        "  its p       1",
+        "  a           b c",
+    ]
+    assert "─" in table(rows, 80, labels=2).plain
+
+
+def test_a_terminal_without_unicode_has_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = io.TextIOWrapper(io.BytesIO(), "ascii", errors="backslashreplace")
+    monkeypatch.setattr("sys.stdout", plain)
+    print_rows([{"a": "b", "c": None}])
+    plain.seek(0)
+    assert plain.read() == "a  c\n----\nb  -\n\n"
 
 
 def test_a_number_and_the_papers_stay_in_one_table() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,12 @@ def tables(result: Result) -> dict[str, list[dict[str, Any]]]:
         title: [{HEADS.get(name, name): value for name, value in row.items()} for row in rows]
         for title, rows in _tables(result).items()
     }
+
+
+def labels(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Of the columns, so many at the start say what a row is about: they hold words."""
+    named = takewhile(lambda name: all(isinstance(row[name], str) for row in rows), rows[0] if rows else ())
+    return max(1, len(list(named)))
 
 
 def _tables(result: Result) -> dict[str, list[dict[str, Any]]]:
@@ -60,7 +68,10 @@ def _geometry_tables(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any
     for row in rows:
         shape, head = row.pop("shape"), dict(row)
         ends.append(head | {key: value for key, value in shape.items() if key not in BY_RULE})
-        soft += [head | {"rule": rule} | {key: shape[key][rule] for key in BY_RULE} for rule in shape["norm_ratio"]]
+        soft += [
+            {"task": row["task"], "rule": rule} | head | {key: shape[key][rule] for key in BY_RULE}
+            for rule in shape["norm_ratio"]
+        ]
     return {"candidates, aggregate and [MASK]": ends, "soft tokens": soft}
 
 

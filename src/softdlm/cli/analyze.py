@@ -27,7 +27,7 @@ from softdlm.cli.analysis_options import (
     on_decodes,
     on_prompts,
 )
-from softdlm.cli.analysis_tables import NOTES, tables
+from softdlm.cli.analysis_tables import NOTES, labels, tables
 from softdlm.cli.option_tables import LOADING, takes
 from softdlm.cli.options import load_model, names_in, print_json
 from softdlm.errors import UsageError
@@ -244,8 +244,8 @@ def _finish(model: Any, plan: Plan[Any], asked: Mapping[str, Any], digits: int =
     if asked["as_json"]:
         print_json(result.record())
         return result
-    *before, last = tables(result).items()
-    for title, rows in before:
-        print_rows(rows, title, digits=digits)
-    print_rows(last[1], last[0], digits=digits, notes=NOTES.get(plan.settings["analysis"], ()))
+    shown, notes = tables(result), NOTES.get(plan.settings["analysis"], ())
+    for title, rows in shown.items():
+        below = notes if title == list(shown)[-1] else ()
+        print_rows(rows, title, labels=labels(rows), digits=digits, notes=below)
     return result

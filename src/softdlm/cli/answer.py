@@ -1,12 +1,21 @@
-"""What `softdlm generate` and `softdlm compare` share: answers with their seconds, and the record of one."""
+"""What verbs that show answers share: answers with their seconds, the record of one, how long each pass is shown."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
+from softdlm.errors import UsageError
+
 if TYPE_CHECKING:
     from softdlm.decoding import Decoding
+
+LONGEST_PAUSE = 3600
+
+
+def check_pause(pause: float) -> None:
+    if not 0 <= pause <= LONGEST_PAUSE:
+        raise UsageError(f"--pause must be a finite number of seconds, 0 or more, at most {LONGEST_PAUSE}, not {pause}")
 
 
 def timed(model: Any, prompts: Any, decoding: Decoding, **options: Any) -> tuple[Any, float]:

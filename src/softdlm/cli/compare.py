@@ -28,19 +28,27 @@ def compare(
     wanted = {name: replace(Decoding.of(**words), feedback=name) for name in names}
     for each in wanted.values():
         each.settled(strength)  # what it refuses is refused before the weights are read
-    denoiser = load_model(model, loading)
-    chosen = {name: each.settled(strength, denoiser.own) for name, each in wanted.items()}
     asked = prompt_ids(text) if ids else text
-    runs = {name: timed(denoiser, asked, each, chat=not raw) for name, each in chosen.items()}
+    from rich.console import Console
+
+    from softdlm.report.canvas import LiveCanvas
+
+    answers, seconds = {}, {}
+    with LiveCanvas(Console(stderr=True), f"loading {model} ...", transient=True) as screen:
+        denoiser = load_model(model, loading)
+        chosen = {name: each.settled(strength, denoiser.own) for name, each in wanted.items()}
+        for name, each in chosen.items():
+            paused, watch = screen.paused, screen.watch(denoiser, name) if screen.animated else None
+            answers[name], spent = timed(denoiser, asked, each, chat=not raw, on_step=watch)
+            seconds[name] = spent - (screen.paused - paused)
     from softdlm.report.terminal import differences, print_comparison
 
-    answers = {name: answer for name, (answer, _) in runs.items()}
     if not as_json:
-        print_comparison(denoiser, answers)
+        print_comparison(denoiser, answers, seconds)
         return
     rows = [
-        {"method": name, **record(answer, chosen[name]), "seconds": round(seconds, 4)}
+        {"method": name, **record(answer, chosen[name]), "seconds": round(seconds[name], 4)}
         | {"differs_at": differences(answers[names[0]], answer)}
-        for name, (answer, seconds) in runs.items()
+        for name, answer in answers.items()
     ]
     print_json({"model": model, "prompt": text, "methods": rows})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softdlm.cli.answer import record, timed
+from softdlm.cli.answer import check_pause, record, timed
 from softdlm.cli.option_tables import DECODING, LOADING, takes
 from softdlm.cli.options import (
     Ids,
@@ -31,12 +30,11 @@ from softdlm.records.files import ready_file
 if TYPE_CHECKING:
     from softdlm.decoding import Decoding
 
-LONGEST_PAUSE = 3600
 PROMPTS_HELP = "Answer every prompt of this file: one a line in a .txt file, else JSON Lines with a field prompt."
 Prompts = Annotated[Path | None, typer.Option(help=PROMPTS_HELP)]
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
 Watching = Annotated[bool, typer.Option("--watch", help="Show the canvas on standard error while it is decoded.")]
-Pause = Annotated[float, typer.Option(help="With --watch: seconds to wait after each pass.")]
+Pause = Annotated[float, typer.Option(help="With --watch: show each pass for at least so many seconds.")]
 TraceFile = Annotated[Path | None, typer.Option(help="Save what happened in each pass, with candidates, to this file.")]
 
 
@@ -47,7 +45,8 @@ def generate(
     pause: Pause = 0.1, trace: TraceFile = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Answer a prompt, or every prompt of a file. What is left out is filled from the model's own settings."""
-    check(prompt, prompts, watch, pause, trace)
+    check_pause(pause)
+    check(prompt, prompts, watch, trace)
     texts = [read_prompt(prompt)] if prompts is None else read_prompts(prompts)
     asked = [prompt_ids(text) if ids else text for text in texts]
     with start_watching(watch, model, pause) as screen:
@@ -56,7 +55,7 @@ def generate(
         wanted = Decoding.of(**words, stop=stop or ())  # what it refuses is refused before the weights are read
         denoiser = load_model(model, loading)
         decoding = wanted.settled(denoiser.own)
-        options = {"on_step": screen.watch(denoiser)} if screen else {}
+        options = {"on_step": screen.watch(denoiser, model)} if screen else {}
         answers, seconds = timed(
             denoiser, asked, decoding, chat=not raw, record_candidates=trace is not None, **options
         )
@@ -66,17 +65,15 @@ def generate(
     if as_json:
         print_records(answers, texts if prompts else None, model, decoding, seconds)
         return
-    from softdlm.report.terminal import summary
+    from softdlm.report.terminal import say, summary
 
     for answer in answers:
         print(answer.text if denoiser.tokenizer else " ".join(map(str, answer.ids)))
-    print(summary(answers, seconds), file=sys.stderr)
+    say(summary(answers, seconds))
 
 
-def check(prompt: str | None, prompts: Path | None, watch: bool, pause: float, trace: Path | None) -> None:
+def check(prompt: str | None, prompts: Path | None, watch: bool, trace: Path | None) -> None:
     """Refuse what cannot work before anything is loaded."""
-    if not 0 <= pause <= LONGEST_PAUSE:
-        raise UsageError(f"--pause must be a finite number of seconds, 0 or more, at most {LONGEST_PAUSE}, not {pause}")
     given = {"a prompt": prompt is not None, "--watch": watch, "--trace": trace is not None}
     if prompts is not None and any(given.values()):
         name = next(name for name, there in given.items() if there)
@@ -92,9 +89,9 @@ def start_watching(wanted: bool, title: str, pause: float) -> AbstractContextMan
         return nullcontext()
     from rich.console import Console
 
-    from softdlm.report.terminal import Watch
+    from softdlm.report.canvas import LiveCanvas
 
-    return Watch(Console(stderr=True), title, pause)
+    return LiveCanvas(Console(stderr=True), f"loading {title} ...", pause)
 
 
 def print_records(

@@ -13,6 +13,7 @@ import typer
 
 from softdlm.cli.analyze import app as analyze
 from softdlm.cli.bench import bench
+from softdlm.cli.chat import chat
 from softdlm.cli.compare import compare
 from softdlm.cli.doctor import doctor
 from softdlm.cli.evaluate import evaluate
@@ -31,6 +32,7 @@ from softdlm.version import __version__
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command(cls=WithRules)(generate)
 app.command(cls=WithRules)(compare)
+app.command(cls=WithRules)(chat)
 app.command("eval", cls=WithRules)(evaluate)
 app.command()(results)
 app.command(cls=WithRules)(tune)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from softdlm.engine.plan import Plan
 from softdlm.errors import UsageError
-from softdlm.models.denoiser import EngineKind
+from softdlm.models.pace import EngineKind
 from softdlm.parsing import one_of
 from softdlm.registry import inside
 

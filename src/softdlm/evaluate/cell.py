@@ -19,10 +19,11 @@ from softdlm.decoding import Decoding
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
-from softdlm.models.denoiser import Attention, Denoiser, EngineKind
+from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_precision, load
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.pace import EngineKind
 from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest

@@ -226,8 +226,8 @@ def words(row: Row) -> dict[str, str]:
         "tok/pass": f"{row['tokens_per_forward']:.2f}",
         "tok/s": "—" if row["tokens_per_second"] is None else f"{row['tokens_per_second']:.1f}",
         "consistent %": _percent(row["consistency"], row["consistency_interval"]),
-        "p of consistent": _p(row["consistency_p"]),
-        "right and consistent %": _percent(row["right_and_consistent"]),
+        "its p": _p(row["consistency_p"]),
+        "and right %": _percent(row["right_and_consistent"]),
         "settings": row["settings"],
         "cell": row["cell"][:8],
     }
@@ -277,7 +277,7 @@ def _titled(model: str, task: str, lines: list[dict[str, str]], cells: bool) -> 
     hidden |= set() if any(line["settings"] for line in lines) else {"settings"}
     hidden |= set() if cells else {"cell"}
     if all(line["consistent %"] == "—" for line in lines):
-        hidden |= {name for name in lines[0] if "consistent" in name}
+        hidden |= {"consistent %", "its p", "and right %"}
     title = [model, task]
     if len(counts) == 1:
         (items,) = counts

@@ -17,11 +17,10 @@ from softdlm.models.attention import attention_pattern
 from softdlm.models.fp8 import Fp8
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.pace import Paced
 from softdlm.types import row_positions
 
 Attention = Literal["auto", "full", "block-causal"]
-EngineKind = Literal["auto", "dynamic", "static", "compiled"]
-"""How passes are run (docs/engines.md)."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,7 @@ class Source:
     revision: str | None = None
 
 
-WORTH = 500
-"""Passes of one shape after which `engine="auto"` compiles it. On an H200 compiling takes 2 to 12 s a shape, less where
-the cache on disk has it, and gains 4 to 10 ms a pass with LLaDA-8B's shape."""
-
-
-class Denoiser:
+class Denoiser(Paced):
     """Embeddings in, aligned predictions out: the row at position j predicts the token at position j.
 
     A subclass supplies `hidden` and `head`. They are separate so that only requested rows go through the LM head.
@@ -73,12 +67,7 @@ class Denoiser:
         self.source = source or Source(type(self).__name__, "custom")
         self.slot_cache: list[Any] = []
         """What a decode leaves for the next one: buffers and captured passes (engine/slot_store.py)."""
-        self.engine: EngineKind = "auto"
-        """The engine of decodes that name none (docs/engines.md)."""
-        self.compile_after = WORTH
-        """Passes of one shape that `engine="auto"` runs before it compiles the shape."""
-        self.passes: Counter[Any] = Counter()
-        """Passes of each shape so far."""
+        self.passes = Counter()
 
     @property
     def device(self) -> torch.device:
@@ -97,18 +86,6 @@ class Denoiser:
     def sync_free(self) -> bool:
         """Whether `hidden` and `head` never synchronise with a GPU: only then a pass can be captured (engine/)."""
         return False
-
-    @property
-    def compiles(self) -> bool:
-        """Whether it has layers to compile."""
-        return False
-
-    def warm(self) -> None:
-        """From now on, `engine="auto"` compiles each shape of a pass when it first meets it.
-
-        Without this it does so after `compile_after` passes of the shape. On a CPU nothing is compiled.
-        """
-        self.compile_after = 0
 
     def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         return self.embedding[ids]

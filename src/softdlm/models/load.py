@@ -15,11 +15,12 @@ import torch
 from softdlm import parsing
 from softdlm.errors import CapacityError, CheckpointError, UsageError
 from softdlm.models.config import TOKEN_ID, check_fields, setting
-from softdlm.models.denoiser import Attention, Denoiser, EngineKind, Source
+from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family
 from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.fp8 import Fp8, check_device
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.pace import EngineKind
 from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import check_special_ids, load_tokenizer, token_id
 from softdlm.models.weights import Precision, Weights, joint_digest, read_meaning, stamp

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from softdlm.report.words import SIGNS
+
 BAR = 10
 """Characters of a progress bar."""
 LINE_SECONDS = 10.0
@@ -20,10 +22,14 @@ def progress_line(share: float, label: str, *facts: str, width: int | None = Non
     """A bar, what is being done, and facts such as the time left; the label is shortened first to fit the width.
 
     A label's parts stand between dots. Those in front, which change least, are left out until two remain, and the
-    first of these loses its end.
+    first of these loses its end. Where there is no room for the facts, the bar gives way, then facts in front.
     """
     full = int(share * BAR)
     before, after = f"{'█' * full}{'░' * (BAR - full)} ", "".join(f"  {fact}" for fact in facts)
+    if width is not None and len(before) + len(after) > width:
+        while facts and len("  ".join(facts)) > width:
+            facts = facts[1:]
+        return "  ".join(facts)
     room = len(label) if width is None else max(0, width - len(before) - len(after))
     while len(label) > room and label.count(" · ") > 1:
         label = label.partition(" · ")[2]
@@ -44,6 +50,7 @@ def clock(seconds: float) -> str:
 class Screen:
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
+        self.unicode = (sys.stderr.encoding or "utf-8").lower().startswith("utf")
         self.shown = 0.0
         self.interrupted = False
 
@@ -54,17 +61,23 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        text = self._fit(text)
         print(f"\r\033[K{text}" if self.terminal else text, file=sys.stderr, flush=True)
 
     def show(self, text: str, last: bool = False) -> None:
         """A line that the next one replaces; `last` is shown in any case."""
         if self.interrupted:
             raise KeyboardInterrupt
+        text = self._fit(text)
         if self.terminal:
             print(f"\r\033[K{text[: self.width]}", end="", file=sys.stderr, flush=True)
         elif last or time.monotonic() - self.shown >= LINE_SECONDS:
             self.shown = time.monotonic()
             print(text, file=sys.stderr, flush=True)
+
+    def _fit(self, text: str) -> str:
+        """Our signs as others where there is no Unicode."""
+        return text if self.unicode else text.translate(SIGNS)
 
     @contextmanager
     def heeding(self) -> Iterator[None]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, repeat, zip_longest
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
+
+from softdlm.report.words import SIGNS
 
 GAP = "  "
 LONG = 20
@@ -28,7 +30,9 @@ def print_rows(
 ) -> None:
     """Print a table and its notes on standard output, laid out for the width of the terminal."""
     console = Console()
-    console.print(table(rows, console.width, title, labels=labels, digits=digits), soft_wrap=True, end="")
+    shown = table(rows, console.width, title, labels=labels, digits=digits)
+    shown.plain = shown.plain if console.encoding.startswith("utf") else shown.plain.translate(SIGNS)
+    console.print(shown, soft_wrap=True, end="")
     for note in notes:
         print(*(f"{GAP}{line}" for line in _wrap(note, console.width - len(GAP))), sep="\n")
     print()
@@ -40,13 +44,25 @@ def table(
     """A table of at most `width` characters, one column per key of the first row; without rows, the title.
 
     Neither a number nor a word is broken. Columns that do not fit beside each other stand in further tables below,
-    each with the first `labels` columns again; a column "x, paper" stays beside column "x". Fractions have `digits`
-    digits, None is a dash.
+    each with the first `labels` columns again; a column "x, paper" stays beside column "x". Where not even one fits
+    beside the labels, each row is a list of its own. Fractions have `digits` digits, None is a dash.
     """
     columns = {name: [_cell(row[name], digits) for row in rows] for name in (rows[0] if rows else ())}
     heading = "".join(f"{line}\n" for line in _wrap(title, width))
-    parts = ["".join(f"{line}\n" for line in _grid(part, width)) for part in _parts(columns, width, labels)]
-    return Text.assemble((heading, "bold"), "\n".join(parts if columns else ()))
+    split = _parts(columns, width, labels) if columns else []
+    fits = all(_total(_widths(part, width)) <= width for part in split)
+    shown = map(_grid, split, repeat(width)) if fits else _lists(columns, width, labels)
+    return Text.assemble((heading, "bold"), "\n".join("".join(f"{line}\n" for line in part) for part in shown))
+
+
+def _lists(columns: Mapping[str, list[str]], width: int, labels: int) -> Iterator[Iterator[str]]:
+    """A row after another, each under its labels, with a line for each column."""
+    heads, rest = list(columns)[labels:], width - 2 * len(GAP)
+    for row in zip(*columns.values(), strict=True):
+        cells = row[labels:]
+        first = max(max(map(_word, heads)), min(max(map(_longest, heads)), rest - max(map(_longest, cells))))
+        lines = (_lines(pair, (first, rest - first), (False, False)) for pair in zip(heads, cells, strict=True))
+        yield chain(_wrap(" · ".join(row[:labels]), width), (GAP + line for line in chain.from_iterable(lines)))
 
 
 def _parts(columns: Mapping[str, list[str]], width: int, labels: int) -> list[dict[str, list[str]]]:
