@@ -33,6 +33,7 @@ from softdlm.models.compiled import compiled_body
 from softdlm.models.hf_cache import WindowLayer
 from softdlm.models.kv_memory import Window
 from softdlm.models.narrow_layers import NarrowLayer
+from softdlm.models.weights import Precision
 
 DEVICE = torch.device("cuda")
 COPIES, KEYS = 4, 1536
@@ -50,12 +51,13 @@ TILES: dict[str, list[tiles.Tiles]] = {
 }
 
 
-def shortened(name: str, layers: int) -> Any:
+def shortened(name: str, layers: int, fp8: bool = False) -> Any:
     shape = SHAPES[name]
     key = "n_layers" if "n_layers" in (shape.config or {}) else "num_hidden_layers"
     small = {"vocab_size": 1024, "embedding_size": 1024, "mask_token_id": 1000, "eos_token_id": 1001}
     config = {**(shape.config or {}), **small, key: layers}
-    return build_model(type(shape)(name, config), DEVICE, torch.bfloat16).network.model
+    precision = Precision(torch.bfloat16, "fp8" if fp8 else None)
+    return build_model(type(shape)(name, config), DEVICE, precision).network.model
 
 
 class Case:
@@ -148,6 +150,35 @@ def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
                 yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "fault": str(fault)[:60]}
 
 
+def eight_bit_experts() -> Iterator[dict[str, Any]]:
+    """LLaDA-2's experts in eight bits: right, and which tiles."""
+    layers = [layer.mlp for layer in shortened("llada2-mini", COPIES + 1, True).layers[1:]]
+    for tokens in (1536, 32):
+        x = torch.randn(tokens, 2048, device=DEVICE, dtype=torch.bfloat16)
+        _, weights, ids = layers[0].gate(x)
+        one = layers[0].experts
+        wide = type("Wide", (), {})()
+        for name in ("gate_up_proj", "down_proj"):
+            setattr(wide, name, getattr(one, name).float() * getattr(one, f"{name}_scale")[..., None])
+        true = sum_experts(wide, x.float(), ids, weights)
+        for layout in (experts.TILES_8, *(tiles.Tiles(*each) for each in EXPERT_TILES)):
+            for rows in (32, 64) if tokens > 32 else (16,):
+                calls = [
+                    partial(experts.mix_with, layout, rows, x, ids, weights, e.gate_up_proj, e.down_proj,
+                            (e.gate_up_proj_scale, e.down_proj_scale))
+                    for e in (each.experts for each in layers)
+                ]  # fmt: skip
+                case = {"layer": "llada2-mini fp8", "rows": tokens, "tiles": f"{layout}, {rows} choices"}
+                try:
+                    error = ((calls[0]().float() - true).norm() / true.norm()).item()
+                    yield case | {"relative error": error, "us": graph(calls)}
+                except Exception as fault:
+                    yield case | {"fault": str(fault)[:60]}
+
+
+EXPERT_TILES = ((128, 128, 4, 8), (128, 128, 3, 4), (64, 128, 4, 4), (128, 64, 6, 4), (64, 256, 3, 4))
+
+
 def mixtures() -> Iterator[dict[str, Any]]:
     layers = [layer.mlp for layer in shortened("llada2-mini", COPIES + 1).layers[1:]]
     gate, one = layers[0].gate, layers[0].experts
@@ -190,10 +221,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=100)
+    parser.add_argument("--only", choices=["mixtures", "eight", "thin"])
     args = parser.parse_args()
     narrow_layers.ENOUGH = 0  # Dream's layers as well, which are compiled otherwise
     found = []
-    for case in chain(mixtures(), thin_layers(args.seconds)):
+    parts = {"mixtures": mixtures, "eight": eight_bit_experts, "thin": partial(thin_layers, args.seconds)}
+    for case in chain(*(part() for name, part in parts.items() if args.only in (None, name))):
         found.append(case)
         print(
             f"[{time.perf_counter() - START:.0f}]",

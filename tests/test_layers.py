@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "softdlm"
 EXEMPT = ("__init__", "__main__")
 """The public surface: it names modules of every layer, lazily."""
-MOST_CODE_LINES, MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_MEDIAN_LINES = 22_450, 300, 80, 8
+MOST_CODE_LINES, MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_MEDIAN_LINES = 23_700, 300, 80, 8
 NO_CODE = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -69,8 +69,7 @@ class Clock:
 
     def only(self, rows: Bool[Tensor, "B 1"], before: Clock) -> Clock:
         """This clock in the given rows, `before` in the others."""
-        pairs = zip(vars(self).values(), vars(before).values(), strict=True)
-        return Clock(*(torch.where(rows, now, then) for now, then in pairs))
+        return Clock(*(torch.where(rows, getattr(self, name), getattr(before, name)) for name in COUNTED))
 
     def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"], soft: Bool[Tensor, "B L"]) -> Context:
         def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
@@ -86,6 +85,10 @@ class Clock:
             soft=soft,
             in_block=block.inside,
         )
+
+
+COUNTED = tuple(each.name for each in fields(Clock))
+"""Names of a clock's values: torch 2.11 cannot compile a loop over `vars`."""
 
 
 def first(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:

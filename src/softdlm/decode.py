@@ -11,7 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from softdlm.decoding import Decoding, settle
-from softdlm.engine.pick_engine import EngineKind, check_capture
+from softdlm.engine.pick_engine import EngineKind, pick_engine
 from softdlm.engine.plan import Plan, check_length, check_start
 from softdlm.engine.slot_store import borrowed_slots
 from softdlm.engine.state import copied
@@ -42,8 +42,7 @@ def denoise(
     plan = Plan.of(model, chosen)
     check_start(model, int(canvas.positions[canvas.open].min()) if canvas.open.any() else model.first_open)
     check_length(model, int(canvas.real.sum(1).max()))
-    if engine != "dynamic":
-        check_capture(plan)
+    engine = pick_engine(plan, engine)
     rows = len(canvas.ids)
     return passes(plan, canvas, until, engine, [chosen.seed or 0] * rows, requests or range(rows))
 
@@ -58,7 +57,7 @@ def passes(
         for index in count(1):
             if not slots.running:
                 return
-            step = replace(copied(slots.step()), index=index)
+            step = replace(copied(slots.step(read=slots.foresight.may_end)), index=index)
             for fault in filter(None, map(slots.fault, range(slots.used))):
                 raise fault
             yield step

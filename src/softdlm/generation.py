@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from torch import Tensor
 
@@ -33,7 +33,7 @@ def generate(
     decoding: Decoding | Sequence[Decoding] | None = None,
     chat: bool = True,
     batch_size: int = 16,
-    engine: EngineKind | Literal["auto"] = "auto",
+    engine: EngineKind | None = None,
     requests: Sequence[int] | None = None,
     record_candidates: bool = False,
     on_text: OnText | None = None,
@@ -48,7 +48,8 @@ def generate(
     settings. The tokens of a prompt do not depend on its batch. `requests` numbers the prompts for sampling (their
     places by default). The trace keeps every commit, with record_candidates also the candidates at the positions still
     open. The engine decides how passes are run: "dynamic" (exact shapes), "static" (rounded shapes, captured in graphs
-    on a GPU), "compiled" (static, with compiled layers), "auto" (static on a GPU where it can, else dynamic).
+    on a GPU), "compiled" (static, with compiled layers), "auto" (on a GPU static where it can, compiling a shape once
+    that pays or after `model.warm()`; else dynamic). By default it is the model's, which is "auto".
     """
     single = is_single(prompt)
     prompts: Sequence[Any] = [prompt] if single else prompt  # type: ignore[assignment]

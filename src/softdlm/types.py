@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -161,7 +161,11 @@ class Prediction:
         return Prediction(**{name: torch.cat([part._values()[name] for part in parts]) for name in parts[0]._values()})
 
     def _values(self) -> dict[str, Tensor]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name in PREDICTED if (value := getattr(self, name)) is not None}
+
+
+PREDICTED = tuple(each.name for each in fields(Prediction))
+"""Names of a prediction's values: torch 2.11 cannot compile a loop over `vars`."""
 
 
 @dataclass(frozen=True)

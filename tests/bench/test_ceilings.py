@@ -92,7 +92,8 @@ def test_a_floor_is_above_all_operations_and_above_all_bytes(work: PassSize) -> 
 
 
 def test_ceilings_are_the_best_rate_and_both_ways_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "_best", lambda *_: 0.5)
+    monkeypatch.setattr(ceilings, "_best", lambda *_: 0.25)
+    monkeypatch.setattr(ceilings, "_sustained", lambda *_: 0.5)
     monkeypatch.setitem(ceilings.COPY_BYTES, "cpu", 1000)
     found, rows = measure_ceilings(tiny("llada"), 10, 6, TimeBudget(60))
     assert found == Ceilings(2 * 128**3 / 0.5, 2 * 1000 / 0.5)

@@ -261,7 +261,7 @@ def test_eos_forbidden_but_not_the_end_of_turn() -> None:
         (lambda: TaskSpec("gsm8k", split="train"), "no split 'train'"),
         (lambda: TaskSpec("mini-math", limit=0), "limit must be at least 1, not 0"),
         (lambda: ModelSpec.of("x", attention="half"), "attention must be one of auto"),
-        (lambda: ModelSpec.of("x", dtype="int8"), "dtype must be native or a floating-point type"),
+        (lambda: ModelSpec.of("x", dtype="int8"), "dtype must be native, fp8 or a floating-point type"),
         (lambda: canonical({"x": float("nan")}), "must be a finite number"),
         (lambda: canonical({"x": object()}), "must be a number, a word or a list"),
     ],

@@ -292,3 +292,28 @@ def test_the_passes_that_a_time_left_is_guessed_from(commit: str, fields: dict[s
     """On a canvas of 8: those of the rule, also inside another one; of an adaptive rule a quarter of the canvas."""
     (one,) = plan(cell("slerp", commit, **fields)).cells
     assert expected_passes(one) == passes
+
+
+def test_a_resumed_cell_goes_on_with_its_engine_unless_another_is_named(tmp_path: Path) -> None:
+    """The engine is no part of the protocol: the same folder, whatever runs the passes."""
+
+    class Noted(Scripted):
+        def run(self, works: Any) -> Any:
+            def watched() -> Any:
+                for work in works:
+                    engines.append(work.cell.model.engine)
+                    yield work
+
+            return super().run(watched())
+
+        def record(self, cell: Cell) -> dict[str, Any]:
+            return {"engine": cell.model.engine}
+
+    engines: list[str] = []
+    for named in ("static", "auto", "dynamic", "auto"):
+        one = replace(VANILLA, model=replace(VANILLA.model, engine=named))
+        run(plan(one), tmp_path, Noted())
+        (folder,) = tmp_path.iterdir()
+        for file in (SAMPLES, SUMMARY):
+            (folder / file).unlink()
+    assert engines == ["static", "static", "dynamic", "dynamic"]

@@ -44,17 +44,21 @@ def main() -> None:
 
 
 def mixtures() -> None:
-    wide = TYPES | dict.fromkeys(("hidden", "weight", "inner", "made", "mixed", "logits", "bias"), "*fp32")
+    scaled = TYPES | dict.fromkeys(("scale", "hidden_scale", "inner_scale", "scales"), "*fp32")
+    eight = scaled | dict.fromkeys(("weight", "hidden", "inner", "codes"), "*fp8e4nv")
+    compiled(experts._round, 4, eight, WIDTH=2048, ALL=2048)
+    wide = scaled | dict.fromkeys(("hidden", "weight", "inner", "made", "mixed", "logits", "bias"), "*fp32")
     compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, ROWS=64, OUTPUTS=64, INPUTS=64, PRECISE="tf32x3")
     compiled(router._route, 1, TYPES | EXACT, GROUPS=8, EACH=32, CHOSEN=4, K=8, NORMED=True)
     compiled(experts._arrange, 4, CHUNK=experts.CHUNK)
     for rows in (16, 64):
         tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": rows, "OUTPUTS": 128, "INPUTS": 64}
-        compiled(experts._gate_up, 4, WIDTH=2048, MIDDLE=512, **tile)
-        compiled(experts._down, 4, WIDTH=2048, MIDDLE=512, **tile)
+        for kernel, more in ((experts._gate_up, {}), (experts._down, {"TILE": 128})):
+            compiled(kernel, 4, scaled, EIGHT=False, WIDTH=2048, MIDDLE=512, **tile, **more)
+            compiled(kernel, 4, eight, EIGHT=True, WIDTH=2048, MIDDLE=512, **tile, **more)
     tile = {"EXPERTS": 256, "EVERY": 256, "ROWS": 16, "OUTPUTS": 16, "INPUTS": 16}
-    compiled(experts._gate_up, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
-    compiled(experts._down, 4, wide, WIDTH=2048, MIDDLE=512, **tile)
+    compiled(experts._gate_up, 4, wide, EIGHT=False, WIDTH=2048, MIDDLE=512, **tile)
+    compiled(experts._down, 4, wide, EIGHT=False, WIDTH=2048, MIDDLE=512, **tile, TILE=16)
     compiled(experts._total, 4, K=8, WIDTH=2048, ALL=2048)
 
 

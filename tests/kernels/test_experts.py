@@ -14,10 +14,11 @@ from transformers import Glm4MoeConfig
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts, Glm4MoeTopkRouter
 
 from softdlm.bench.shapes import SHAPES, build_model
-from softdlm.kernels.experts import TILES, arrange, mix, mix_with, tile_rows
+from softdlm.kernels.experts import TILES, arrange, mix, mix_with, round_rows, tile_rows
 from softdlm.kernels.router import route
 from softdlm.kernels.tiles import Tiles
 from softdlm.models import moe
+from softdlm.models.fp8 import emulated_experts, rounded_rows
 from tests.conftest import DEVICE
 from tests.strategies import generator
 
@@ -135,3 +136,34 @@ def test_what_does_not_fit_is_left_as_it_is(dtype: torch.dtype, hidden: int) -> 
     assert not moe.fuse(model.network)
     assert model.network.config._experts_implementation == before
     assert not any(isinstance(module, moe.Router) for module in model.network.modules())
+
+
+@pytest.mark.parametrize(("tokens", "experts"), [(40, 48), (3, 2)])
+def test_experts_in_eight_bits_make_what_plain_torch_makes_of_the_same_rounding(tokens: int, experts: int) -> None:
+    config = deepcopy(CONFIG)
+    config.n_routed_experts = config.num_local_experts = 48
+    module = drawn(Glm4MoeExperts(config))
+    x = torch.randn(tokens, 48, generator=generator(3)).to(DEVICE)
+    ids = torch.stack([torch.randperm(48, generator=generator(n))[:3] % experts for n in range(tokens)]).to(DEVICE)
+    weights = torch.rand(tokens, 3, generator=generator(4)).to(DEVICE)
+    exact = module(x, ids, weights)
+    for name in ("gate_up_proj", "down_proj"):
+        codes, scale = rounded_rows(getattr(module, name))
+        setattr(module, name, torch.nn.Parameter(codes, requires_grad=False))
+        setattr(module, f"{name}_scale", torch.nn.Parameter(scale.squeeze(-1), requires_grad=False))
+    scales = module.gate_up_proj_scale, module.down_proj_scale
+    tiles = Tiles(outputs=32, inputs=16)  # one tile holds all that a token's second product reads, as one row does
+    made = mix_with(tiles, 16, x, ids, weights, module.gate_up_proj, module.down_proj, scales)
+    expected = emulated_experts(module, x, ids, weights)
+    assert (made - expected).norm() < (0.01 if DEVICE == "cuda" else 0.12) * expected.norm()
+    assert 0.01 < (made - exact).norm() / exact.norm() < 0.15
+
+
+def test_rows_are_rounded_as_in_torch() -> None:
+    x = torch.randn(5, 48, generator=generator(1)).to(DEVICE)
+    x[1], x[2] = 0, x[2] * 1e-20
+    codes, scales = round_rows(x)
+    expected, factor = rounded_rows(x)
+    same = torch.isclose(codes.float(), expected.float(), rtol=0.0 if DEVICE == "cuda" else 0.13, atol=0.0)
+    assert same.all() or (DEVICE == "cpu" and same.float().mean() > 0.9), "the interpreter loses carries of e4m3"
+    assert torch.equal(scales, factor.squeeze(1))

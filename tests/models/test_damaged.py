@@ -20,7 +20,7 @@ from softdlm.models import tensor_file
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.llada import FAMILY
 from softdlm.models.tensor_file import FLOATS, largest
-from softdlm.models.weights import INDEX, Weights, digest
+from softdlm.models.weights import INDEX, Precision, Weights, digest
 from tests.conftest import DATA, IDS
 from tests.damage import CONFIG, WEIGHTS, damages, whole
 
@@ -221,7 +221,7 @@ def test_a_file_that_is_swapped_while_it_is_loaded_is_not_loaded(tmp_path: Path)
         (folder / WEIGHTS).write_bytes(data)
         with Weights(CheckpointFolder(folder)) as weights:
             swap()
-            return weights.load(FAMILY, config, torch.float32, torch.device("cpu"), hashing=True)[1][WEIGHTS]
+            return weights.load(FAMILY, config, Precision(torch.float32), torch.device("cpu"), hashing=True)[1][WEIGHTS]
 
     (tmp_path / "other").write_bytes(changed)
     assert load_after(lambda: (tmp_path / "other").replace(folder / WEIGHTS)) == sha256(data).hexdigest()

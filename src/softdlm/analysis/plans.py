@@ -192,7 +192,7 @@ def _settings(
         "model": model.source.name,
         "revision": model.source.revision,
         "mask_embedding": content_digest(row, length=16),
-        "dtype": str(model.dtype),
+        "dtype": model.precision,
         "attention": str(model.attention_block(None) or "full"),
         "rules": {name: registry.spell(rule) for name, rule in rules.items()},
         "rule_sources": {name: source for name, rule in rules.items() if (source := source_digest(rule))},

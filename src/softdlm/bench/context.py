@@ -11,7 +11,8 @@ from softdlm.bench.ceilings import Ceilings, Dimensions, measure_ceilings
 from softdlm.bench.measure import TimeBudget, Timings, time_calls
 from softdlm.bench.shapes import NetworkShape, Sizes
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import AnyEngine, Decode
+from softdlm.bench.workload import Decode
+from softdlm.engine.pick_engine import EngineKind
 from softdlm.models.denoiser import NetworkDenoiser
 
 TableRow = dict[str, Any]
@@ -34,7 +35,7 @@ class Bench:
 
     shape: NetworkShape
     model: NetworkDenoiser
-    engine: AnyEngine
+    engine: EngineKind
     budget: TimeBudget
     say: Callable[[str], None] = lambda text: None
 

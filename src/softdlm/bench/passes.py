@@ -44,7 +44,7 @@ def timed(slots: Slots, canvas: Canvas) -> dict[str, list[float]]:
     while slots.running:
         shape = slots.shape
         assert shape is not None
-        spent = seconds(partial(slots.graphs.run, shape, slots.run, slots.reads), slots.plan.model.device)
+        spent = seconds(partial(slots.replay, shape), slots.plan.model.device)
         times.setdefault(WHOLE if shape.width is None else STEP, []).append(spent)
         slots.read()
     return times

@@ -21,8 +21,10 @@ from softdlm.bench.report import BenchReport, SuiteOutcome, free_stem, verdict_r
 from softdlm.bench.shapes import NetworkShape, build_model
 from softdlm.bench.suites import SUITES
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import AnyEngine, Decode
+from softdlm.bench.workload import Decode
+from softdlm.engine.pick_engine import EngineKind
 from softdlm.errors import UsageError
+from softdlm.models.weights import Precision
 from softdlm.parsing import one_of
 from softdlm.records.files import ready_folder
 from softdlm.version import __version__
@@ -34,7 +36,7 @@ Say = Callable[[str], None]
 def bench(
     shapes: Sequence[NetworkShape],
     device: torch.device,
-    dtype: torch.dtype,
+    dtype: torch.dtype | Precision,
     out: Path,
     *,
     only: Sequence[str] = (),
@@ -44,7 +46,7 @@ def bench(
 ) -> BenchReport:
     """Measure and write the report after every suite. A suite that fails is reported; the others still run."""
     check_suites(shapes, only)
-    chosen = one_of(AnyEngine)("engine", engine)
+    chosen = one_of(EngineKind)("engine", engine)
     ready_folder(out)
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
@@ -61,9 +63,9 @@ def bench(
 def measure_shape(
     shape: NetworkShape,
     device: torch.device,
-    dtype: torch.dtype,
+    dtype: torch.dtype | Precision,
     only: Sequence[str],
-    engine: AnyEngine,
+    engine: EngineKind,
     budget: TimeBudget,
     say: Say,
 ) -> Iterator[SuiteOutcome]:
@@ -78,6 +80,7 @@ def measure_shape(
     except Exception as error:
         yield SuiteOutcome(shape.name, "network", "failed", error=error_text(error))
         return
+    model.warm()
     context = Bench(shape, model, engine, budget, lambda text: say(f"{shape.name}: {text}"))
     for suite in suites:
         if budget.left <= 0:
@@ -141,7 +144,7 @@ def check_suites(shapes: Sequence[NetworkShape], only: Sequence[str]) -> None:
 
 
 def conditions(
-    shapes: Sequence[NetworkShape], device: torch.device, dtype: torch.dtype, engine: str, seconds: float
+    shapes: Sequence[NetworkShape], device: torch.device, dtype: torch.dtype | Precision, engine: str, seconds: float
 ) -> dict[str, Any]:
     """Everything that is needed to repeat the bench."""
     gpu = device.type == "cuda"

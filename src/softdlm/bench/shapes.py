@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import NetworkDenoiser, Source
+from softdlm.models.fp8 import CODES, SCALE, fill
 from softdlm.models.load import find_family, load
-from softdlm.models.weights import assemble, room, skeleton
+from softdlm.models.weights import Precision, assemble, room, skeleton
 
 _CONFIGS = tomllib.loads(Path(__file__).with_name("networks.toml").read_text(encoding="utf-8"))
 LLADA_8B, DREAM_7B, LLADA2_MINI = (_CONFIGS[name] for name in ("llada-8b", "dream-7b", "llada2-mini"))
@@ -53,8 +55,11 @@ class Sizes:
 
 SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
 TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
-DENSE = ("ceilings", "identical", "memory", "feedback", "whole", "caches", "refresh", "batches", "growth")
-MIXTURE = ("ceilings", "identical", "feedback", "whole", "growth")
+DENSE = (
+    *("ceilings", "identical", "fp8", "public", "whole", "memory", "feedback", "caches"),
+    *("refresh", "batches", "growth"),
+)
+MIXTURE = ("ceilings", "identical", "fp8", "public", "whole", "feedback", "growth")
 """Suites of a mixture of experts. Without caches: floors do not model block-causal attention yet."""
 
 
@@ -79,7 +84,7 @@ SHAPES: dict[str, NetworkShape] = {
             "dream-7b", DREAM_7B, suites=tuple(suite for suite in DENSE if suite != "batches"), tiny="tiny-dream"
         ),
         NetworkShape("llada2-mini", LLADA2_MINI, suites=MIXTURE, tiny="tiny-llada2"),
-        NetworkShape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "problems", "growth")),
+        NetworkShape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "public", "problems", "growth")),
         *(
             NetworkShape(name, config | _CONFIGS[name], TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
             for name, config in _TINY.items()
@@ -95,23 +100,37 @@ def find_shape(name: str) -> NetworkShape:
     return SHAPES[name]
 
 
-def build_model(shape: NetworkShape, device: torch.device, dtype: torch.dtype) -> NetworkDenoiser:
-    """The network on the device. Random weights are the same at every call."""
+def build_model(shape: NetworkShape, device: torch.device, dtype: torch.dtype | Precision) -> NetworkDenoiser:
+    """The network on the device. Random weights are the same at every call, in fp8 the same rounded."""
+    precision = dtype if isinstance(dtype, Precision) else Precision(dtype)
     if shape.config is None:
-        return load("builtin", device=device, dtype=dtype)  # type: ignore[return-value]
+        return load("builtin", device=device, dtype=precision.fp8 or precision.dtype)  # type: ignore[return-value]
     family = find_family(shape.config, Path(shape.name))
     network = skeleton(family, shape.config)
-    weights = room(family, shape.config, network, dtype, device)
+    weights = room(family, shape.config, network, precision, device)
     source = torch.Generator(device).manual_seed(0)
     for name, value in weights.items():
-        if value.ndim > 1:
-            value.normal_(0, value.shape[-1] ** -0.5, generator=source)
-        else:
-            value.fill_(0 if name.endswith("bias") else 1)
-    return family.denoiser(
+        if not name.endswith(SCALE):
+            _draw(weights, name, value, source, precision.dtype)
+    model = family.denoiser(
         assemble(network, weights, device),
         mask_id=shape.config["mask_token_id"],
         eos_ids=[shape.config["eos_token_id"]],
         max_length=family.max_length(shape.config),
         source=Source(shape.name, family.name),
     )
+    model.fp8 = precision.fp8
+    return model
+
+
+def _draw(weights: Mapping[str, Tensor], name: str, value: Tensor, source: torch.Generator, dtype: torch.dtype) -> None:
+    """Fill a tensor in place; a mixture's weights in eight bits one expert at a time."""
+    if value.ndim == 1:
+        value.fill_(0 if name.endswith("bias") else 1)
+        return
+    for index in range(len(value)) if value.ndim == 3 else [...]:
+        piece = value[index]
+        drawn = piece if piece.dtype != CODES else torch.empty_like(piece, dtype=dtype)
+        drawn.normal_(0, value.shape[-1] ** -0.5, generator=source)
+        if drawn is not piece:
+            fill(weights, name, index, drawn)

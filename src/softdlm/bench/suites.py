@@ -11,9 +11,11 @@ import torch
 
 from softdlm.bench.builtin_tasks import problems
 from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow, pass_row
+from softdlm.bench.eight_bits import fp8
 from softdlm.bench.growth import growth
 from softdlm.bench.measure import FULL, Timings, allocations, interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
+from softdlm.bench.public_calls import public
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.targets import Check
@@ -98,7 +100,7 @@ def feedback(bench: Bench) -> SuiteResult:
 
 def _by_passes(bench: Bench) -> SuiteResult:
     """Compare captured passes only: the host does the same for both methods, but its times vary."""
-    engine = "compiled" if bench.engine == "compiled" else "static"
+    engine = "static" if bench.engine == "static" else "compiled"
     size, rates = bench.sizes.block, bench.sizes.rates
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
     kinds = {"feedback": ("no cache", WHOLE, whole)}
@@ -243,5 +245,5 @@ def batches(bench: Bench) -> SuiteResult:
 
 SUITES: dict[str, Callable[[Bench], SuiteResult]] = {
     part.__name__: part
-    for part in (ceilings, identical, memory, feedback, whole, caches, refresh, batches, problems, growth)
+    for part in (ceilings, identical, memory, feedback, whole, caches, public, fp8, refresh, batches, problems, growth)
 }

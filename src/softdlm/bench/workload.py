@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -16,8 +16,6 @@ from softdlm.feedback import FeedbackRule, Mask
 from softdlm.generation import Generation, generate
 from softdlm.models.denoiser import Denoiser
 from softdlm.registry import spell
-
-AnyEngine = Literal["auto", EngineKind]
 
 
 class PassSize(NamedTuple):
@@ -87,7 +85,7 @@ class Decode:
         plain = Decoding(TopN(self.rate), self.feedback, max_new_tokens=self.new, early_finish=False)
         return replace(plain, block_length=self.block, cache=self.cache).settled()
 
-    def run(self, model: Denoiser, engine: AnyEngine = "auto") -> list[Generation]:
+    def run(self, model: Denoiser, engine: EngineKind = "auto") -> list[Generation]:
         texts = prompts(model, self.batch, self.prompt)
         return generate(model, texts, decoding=self.decoding, batch_size=self.batch, engine=engine)
 

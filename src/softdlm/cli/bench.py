@@ -27,7 +27,7 @@ def bench(
     """Measure speed on this device, beside the plain loop and the device's own ceilings."""
     from softdlm.bench.run import bench as run
     from softdlm.bench.shapes import GPU_SHAPES, find_shape
-    from softdlm.models.load import find_device, find_dtype
+    from softdlm.models.load import find_device, find_precision
     from softdlm.report.progress import Screen
     from softdlm.report.row_tables import print_rows
 
@@ -36,7 +36,7 @@ def bench(
     report = run(
         [find_shape(name) for name in names],
         device,
-        find_dtype(place.get("dtype"), device),
+        find_precision(place.get("dtype"), device),
         out,
         only=names_in("--only", only) if only else (),
         engine=engine,

@@ -31,10 +31,11 @@ LOADING: Table = {
         str,
         typer.Option(
             help="bfloat16, float32, ... Default: bfloat16 on a GPU, float32 on a CPU. "
-            "native: bfloat16 on CPUs that have it."
+            "native: bfloat16 on CPUs that have it. fp8: eight-bit weights, on Hopper GPUs and later."
         ),
     ),
     "attention": (str, typer.Option(help="LLaDA-2 and A2D: auto, full or block-causal.")),
+    "engine": (str, typer.Option(help="How passes are run: auto, dynamic, static or compiled. Default: auto.")),
     "mask_id": (int, typer.Option(help="Id of the mask token, instead of the checkpoint's.")),
     "eos_ids": (str, typer.Option(help=f"Ids that end an answer, EOS first, {COMMAS}, instead of the checkpoint's.")),
     "settings": (

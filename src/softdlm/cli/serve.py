@@ -22,7 +22,6 @@ Names = Annotated[
 Rules = Annotated[
     list[Path] | None, typer.Option("--rules", help="File with rules that requests may name; may be repeated.")
 ]
-ENGINE_HELP = "How passes are run: auto, dynamic, static or compiled."
 PREFIX_HELP = "Start of the metrics' names; vllm: suits existing dashboards."
 TRACES_HELP = "Folder whose traces the page can show, as /?trace=traces/NAME.json."
 REPLICAS_HELP = "With --executor ray: this many engines, each with a GPU where there are GPUs."
@@ -42,7 +41,6 @@ def serve(
     deadline: Annotated[float, option("Seconds after which an answer ends with what it has.")] = 600.0,
     shutdown_timeout: Annotated[float, option("Seconds to finish accepted requests after SIGTERM.")] = 30.0,
     rules: Rules = None,
-    engine: Annotated[str, option(ENGINE_HELP)] = "auto",
     metrics_prefix: Annotated[str, option(PREFIX_HELP)] = "softdlm_",
     traces: Annotated[Path | None, option(TRACES_HELP)] = None,
     executor: Annotated[str, option("local, or ray for a cluster.")] = "local",
@@ -55,7 +53,7 @@ def serve(
     except ImportError as error:
         raise UsageError(f"the server needs FastAPI and uvicorn: pip install 'softdlm[serve]' ({error})") from error
     limits = Limits(max_concurrency, queue, max_new_tokens, deadline, shutdown_timeout)
-    options = check_options(host, port, api_key or (), engine, metrics_prefix)
+    options = check_options(host, port, api_key or (), loading.get("engine", "auto"), metrics_prefix)
     if traces is not None and not (traces.is_dir() and executor == "local"):
         raise UsageError(f"--traces {traces} must be a folder, and goes with --executor local")
     names = served_model_name or [served_name(model)]

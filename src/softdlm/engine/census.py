@@ -88,14 +88,16 @@ class Foresight:
     """Positions that every pass commits in a row whose block has as many; None: the predictions decide."""
     reach: int
     """Of a row's next pass while it stays in its block."""
+    may_end: bool = False
+    """Whether a row may be over in any pass: then the census of each pass is read while the next one runs."""
 
     @staticmethod
     def of(plan: Plan) -> Foresight:
         """Only for TopN itself: a rule that inherits from it may commit any number."""
         commits = plan.commit.n if type(plan.commit) is TopN else None
         policy = plan.caching.policy
-        certain = not plan.early_finish and (policy is None or policy.refresh is None)
-        return Foresight(commits if certain else None, 0 if policy is None else 1)
+        certain = policy is None or policy.refresh is None
+        return Foresight(commits if certain else None, 0 if policy is None else 1, plan.early_finish is True)
 
     def __call__(self, rows: Sequence[RowCensus], reach: int) -> list[RowCensus] | None:
         """The rows after a pass of that reach; None where a block may close, and with it a row or a kind of pass."""

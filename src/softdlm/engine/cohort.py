@@ -70,10 +70,11 @@ class Cohort:
             for answer in entering:
                 answer.begin()
 
-    def step(self) -> Step:
-        """One pass; its Step lies in buffers that the next pass overwrites."""
+    def step(self, heard: bool = False) -> Step:
+        """One pass; its Step lies in buffers that the next pass overwrites. `heard`: somebody is told of each pass."""
         assert self.slots is not None
-        return self.slots.step(read=any(answer.watched for answer in self.answers))
+        ends_unseen = heard and self.slots.foresight.may_end  # a pass more than the row has
+        return self.slots.step(read=ends_unseen or any(answer.watched for answer in self.answers))
 
     def read(self, step: Step) -> Iterator[Answer]:
         """What a pass means for each answer; yields those that are over. Rows go from last to first: rows move up."""

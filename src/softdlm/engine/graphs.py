@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,13 @@ from softdlm.types import Step
 
 MOST_GRAPHS = 64
 """Graphs per slots; the least recently used one goes first."""
+
+
+class Way(NamedTuple):
+    """How a pass is run."""
+
+    shape: Shape
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,36 +42,38 @@ class Captured:
 
 
 class Graphs:
-    """The pass of each shape: run as it is the first time, which warms it up, and captured the second.
+    """The pass of each way: run as it is the first time, which warms it up, and captured the second.
 
-    So a shape that is met once, such as that of a rare Decoding, is never captured.
+    So a shape that is met once, such as that of a rare Decoding, is never captured. Once a shape is compiled, the pass
+    that was captured before goes.
     """
 
     def __init__(self, capture: bool) -> None:
         self.capture = capture
-        self.met: set[Shape] = set()
-        self.captured: dict[Shape, Captured] = {}
+        self.met: set[Way] = set()
+        self.captured: dict[Way, Captured] = {}
         self.pool = torch.cuda.graph_pool_handle() if capture else None
         self.bytes = 0
         """Device memory that captured passes hold for what they compute."""
 
-    def run(self, shape: Shape, work: Callable[[Shape], Step], reads: Callable[[], Sequence[Tensor]]) -> Step:
-        if not self.capture or shape not in self.met:
-            self.met.add(shape)
-            return work(shape)
-        found = self.captured.pop(shape, None) or self._captured(shape, work, reads)
-        self.captured[shape] = found
+    def run(self, way: Way, work: Callable[[Way], Step], reads: Callable[[Way], Sequence[Tensor]]) -> Step:
+        if not self.capture or way not in self.met:
+            self.met.add(way)
+            self.captured.pop(Way(way.shape, not way.compiled), None)
+            return work(way)
+        found = self.captured.pop(way, None) or self._captured(way, work, reads)
+        self.captured[way] = found
         if len(self.captured) > MOST_GRAPHS:
             del self.captured[next(iter(self.captured))]
         return found.replay()
 
-    def _captured(self, shape: Shape, work: Callable[[Shape], Step], reads: Callable[[], Sequence[Tensor]]) -> Captured:
+    def _captured(self, way: Way, work: Callable[[Way], Step], reads: Callable[[Way], Sequence[Tensor]]) -> Captured:
         """Capturing runs nothing: the state is untouched until the first replay."""
-        kept = tuple(tensor.detach() for tensor in reads())
+        kept = tuple(tensor.detach() for tensor in reads(way))
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-            step = work(shape)
+            step = work(way)
         self.bytes = pool_bytes(self.pool)
         return Captured(graph, step, kept)
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, cast
 
 from softdlm.engine.plan import Plan
 from softdlm.errors import UsageError
+from softdlm.models.pace import EngineKind
+from softdlm.parsing import one_of
 from softdlm.registry import inside
 
-EngineKind = Literal["dynamic", "static", "compiled"]
 
+def pick_engine(plan: Plan, engine: str | None) -> EngineKind:
+    """The engine that was named, or the model's own, checked.
 
-def pick_engine(plan: Plan, engine: EngineKind | Literal["auto"]) -> EngineKind:
-    """The engine that was named, checked. "auto" is the static one on a GPU, where it is known to fit."""
-    if engine not in ("auto", *get_args(EngineKind)):
-        raise UsageError(f"engine must be one of auto, {', '.join(get_args(EngineKind))}, not {engine!r}")
-    if engine == "auto":
+    "auto" stays "auto" (static, compiling the shapes where that pays) on a GPU where the static engine is known to fit;
+    else it is the dynamic one.
+    """
+    chosen = check_engine(plan.model.engine if engine is None else engine)
+    if chosen == "auto":
         fits = plan.model.device.type == "cuda" and obstacle(plan) is None
         known = _ours(plan.commit) and _ours(plan.feedback)
-        return "static" if fits and known and plan.blocks.attention is None else "dynamic"
-    if engine != "dynamic":
+        if not (fits and known and plan.blocks.attention is None):
+            return "dynamic"
+        return "auto" if plan.model.compiles else "static"
+    if chosen != "dynamic":
         check_capture(plan)
-    return engine
+    return chosen
+
+
+def check_engine(engine: str) -> EngineKind:
+    return cast(EngineKind, one_of(EngineKind)("engine", engine))
 
 
 def check_capture(plan: Plan) -> None:

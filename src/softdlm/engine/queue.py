@@ -14,7 +14,7 @@ import torch
 from softdlm.engine.answer import Answer
 from softdlm.engine.cohort import Cohort
 from softdlm.engine.memory import available, gib, host_memory, need, recording_bytes
-from softdlm.engine.pick_engine import EngineKind, pick_engine
+from softdlm.engine.pick_engine import EngineKind, check_engine, pick_engine
 from softdlm.engine.plan import Plan, check_length, check_start
 from softdlm.engine.slot_store import give_back, kept_bytes, shrink_kept, take_slots
 from softdlm.engine.state import mapped
@@ -40,17 +40,19 @@ class Engine:
         model: Denoiser,
         *,
         batch_size: int = 16,
-        engine: EngineKind | Literal["auto"] = "auto",
+        engine: EngineKind | None = None,
         memory_limit: int | None = None,
         most_cohorts: int = MOST_COHORTS,
         on_step: OnStep | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`batch_size` rows per cohort; `memory_limit` in bytes, by default most of what is free now."""
+        """`batch_size` rows per cohort; by default the model's engine; `memory_limit` in bytes, by default most of what
+        is free now.
+        """
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}")
         self.model, self.batch_size = model, batch_size
-        self.engine: EngineKind | Literal["auto"] = engine
+        self.engine: EngineKind = check_engine(model.engine if engine is None else engine)
         self.memory_limit = available(model.device) + kept_bytes(model) if memory_limit is None else memory_limit
         self.most_cohorts, self.on_step, self.clock = most_cohorts, on_step, clock
         self.cohorts: list[Cohort] = []
@@ -209,7 +211,7 @@ class Engine:
 
     def _pass(self, cohort: Cohort) -> Sequence[Answer]:
         try:
-            step = cohort.step()
+            step = cohort.step(heard=self.on_step is not None)
         except torch.cuda.OutOfMemoryError as error:
             torch.cuda.empty_cache()
             return cohort.fail(CapacityError(f"the device ran out of memory in a pass: {str(error).splitlines()[0]}"))

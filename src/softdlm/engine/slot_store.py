@@ -34,7 +34,8 @@ def take_slots(plan: Plan, batch: int, length: int, engine: EngineKind, most: in
             slots.plan = _bound(plan, engine)
             return slots
     compile = compile_fixed if engine == "compiled" else None
-    return Slots(_bound(plan, engine), batch, length, exact=engine == "dynamic", compile=compile)
+    upgrade = compile_fixed if engine == "auto" else None
+    return Slots(_bound(plan, engine), batch, length, exact=engine == "dynamic", compile=compile, upgrade=upgrade)
 
 
 def give_back(model: Denoiser, slots: Slots, engine: EngineKind) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from softdlm.cache import Shape
 from softdlm.commit import wait_of
 from softdlm.engine import one_pass
 from softdlm.engine.census import Foresight, RowCensus, next_shape
-from softdlm.engine.graphs import Graphs
+from softdlm.engine.graphs import Graphs, Way
 from softdlm.engine.plan import Plan
 from softdlm.engine.state import Buffers, State, tensors
 from softdlm.errors import PassError, SoftDLMError, UsageError
@@ -37,10 +38,12 @@ class Slots:
         exact: bool = False,
         capture: bool | None = None,
         compile: Compile | None = None,
+        upgrade: Compile | None = None,
     ) -> None:
         """Passes have exact shapes, or rounded ones that are captured (None: where the model is on a GPU).
 
-        `compile` is for what surrounds the network.
+        `compile` is for what surrounds the network. With `upgrade`, which stands for the same, each shape is compiled
+        after as many passes as the model says.
         """
         self.plan, self.exact, self.shrinks = plan, exact, compile is None
         capture = plan.model.device.type == "cuda" if capture is None else capture
@@ -48,6 +51,8 @@ class Slots:
             plan.model.settle_weights()
         self.graphs = Graphs(capture and not exact)
         self.begin, self.end = (compile or _as_it_is)(one_pass.begin), (compile or _as_it_is)(one_pass.end)
+        self.upgrade, self.compiled = upgrade, {}
+        self.note: Note | None = None
         self.foresight = Foresight(None, 0) if exact else Foresight.of(plan)
         self.weights = plan.model.weight_addresses()
         self._hold(Buffers.empty(plan, batch, length))
@@ -130,30 +135,62 @@ class Slots:
     def step(self, read: bool = False) -> Step:
         """One pass. What it returns lies in buffers: the next pass overwrites it. `read`: know the rows for certain."""
         shape = self.shape
-        step = self.run(None) if shape is None else self.graphs.run(shape, self.run, self.reads)
+        step = self.run(None) if shape is None else self.replay(shape)
         self.unread += 1
         foreseen = None if shape is None or read or self.unread >= AHEAD else self.foresight(self.rows, shape.reach)
+        if self.note is not None and self.note.ended():
+            self.read()  # a row was over before this pass, which did nothing for it
+            return step
         before = self.rows
         if foreseen is None:
             self.read()
         else:
             self.rows = foreseen
+            self.note = Note.of(self.census[: self.used], self.rows) if self.foresight.may_end else None
         if all(now.passes == then.passes for now, then in zip(self.rows, before, strict=True) if then.running):
             raise RuntimeError(f"no row took part in a pass, which would never end: {before}")
         return step
+
+    def replay(self, shape: Shape) -> Step:
+        """A pass of rounded shape, captured or compiled where it is due."""
+        return self.graphs.run(Way(shape, self._worth_compiling(shape)), self._run, self.reads)
+
+    def _worth_compiling(self, shape: Shape) -> bool:
+        if self.upgrade is None:
+            return False
+        model, size = self.plan.model, (shape.rows, shape.width, shape.masked, self.length)
+        model.passes[size] += 1
+        return model.passes[size] > model.compile_after
 
     @torch.no_grad()
     def run(self, shape: Shape | None) -> Step:
         buffers = self.buffers if shape is None else self.buffers.first(shape.rows)
         return one_pass.run_pass(self.plan, buffers, shape, self.begin, self.end)
 
-    def reads(self) -> list[Tensor]:
+    @torch.no_grad()
+    def _run(self, way: Way) -> Step:
+        if not way.compiled or self.upgrade is None:
+            return self.run(way.shape)
+        begin, end = (self._compiled(work) for work in (one_pass.begin, one_pass.end))
+        return one_pass.run_pass(self._plan_of(way), self.buffers.first(way.shape.rows), way.shape, begin, end)
+
+    def _compiled(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        assert self.upgrade is not None
+        if work not in self.compiled:
+            self.compiled[work] = self.upgrade(work)
+        return self.compiled[work]
+
+    def _plan_of(self, way: Way) -> Plan:
+        return replace(self.plan, model=self.plan.model.compiled()) if way.compiled else self.plan
+
+    def reads(self, way: Way | None = None) -> list[Tensor]:
         """Every tensor that a pass reads and that existed before it."""
-        return [*tensors(self.buffers), *self.plan.model.reads()]
+        plan = self.plan if way is None else self._plan_of(way)
+        return [*tensors(self.buffers), *plan.model.reads()]
 
     def read(self) -> None:
         """What the last pass left in the census."""
-        self.unread = 0
+        self.unread, self.note = 0, None
         used = [RowCensus(bool(running), *rest) for running, *rest in self.census[: self.used].tolist()]
         self.rows = [*used, *[RowCensus()] * (self.batch - self.used)]
 
@@ -186,6 +223,33 @@ class Slots:
             history.log_confidence[row].exp().tolist(),
             self.rows[row].passes,
         )
+
+
+@dataclass(frozen=True)
+class Note:
+    """Which rows go on after a pass, on its way to the host while the next pass runs."""
+
+    running: Tensor
+    expected: list[bool]
+    there: torch.cuda.Event | None
+
+    @staticmethod
+    def of(census: Tensor, rows: Sequence[RowCensus]) -> Note:
+        """Of the pass that was launched last."""
+        expected = [row.running for row in rows[: len(census)]]
+        if not census.is_cuda:
+            return Note(census[:, 0].clone(), expected, None)
+        running = torch.empty(len(census), dtype=census.dtype, pin_memory=True)
+        running.copy_(census[:, 0], non_blocking=True)
+        there = torch.cuda.Event()
+        there.record()
+        return Note(running, expected, there)
+
+    def ended(self) -> bool:
+        """Whether a row that was expected to go on is over."""
+        if self.there is not None:
+            self.there.synchronize()
+        return [bool(each) for each in self.running.tolist()] != self.expected
 
 
 def _as_it_is(work: Callable[..., Any]) -> Callable[..., Any]:

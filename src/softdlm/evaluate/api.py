@@ -85,12 +85,13 @@ def model_spec(model: str | Path | Denoiser, executor: LocalExecutor) -> ModelSp
     spec = ModelSpec.of(
         model.source.name,
         device=str(model.device),
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=model.precision,
         revision=model.source.revision,
         mask_id=model.mask_id,
         eos_ids=model.eos_ids,
         attention=getattr(model, "attention", "auto"),
         settings=model.own,
+        engine=model.engine,
     )
     executor.keep(spec, model)
     return spec

@@ -1,8 +1,8 @@
 """A cell: one model on one task with one Decoding, and every setting that can change an answer.
 
 The protocol of a cell is all of that, settled and written out; its digest names the cell's folder. What is not in it
-cannot change an answer: the batch size (bit for bit on a CPU; on a GPU up to rounding, docs/evaluation.md), the
-executor, which card of a kind, an early finish.
+cannot change an answer: the batch size and the engine (bit for bit on a CPU; on a GPU up to rounding,
+docs/evaluation.md), the executor, which card of a kind, an early finish.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
 from softdlm.models.denoiser import Attention, Denoiser
 from softdlm.models.folder import CheckpointFolder
-from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_dtype, load
+from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_precision, load
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.pace import EngineKind
 from softdlm.models.weights import Weights
 from softdlm.models.weights import digest as weights_digest
 from softdlm.records.canonical import canonical, digest
@@ -67,9 +68,12 @@ class ModelSpec:
     eos_ids: tuple[int, ...] | None = None
     settings: OwnSettings | None = None
     """Decoding settings instead of the checkpoint's own. A protocol holds the settled Decoding, so not these."""
+    engine: EngineKind = "auto"
+    """How passes are run. It changes answers by rounding at most, so it is recorded beside the protocol, not in it."""
 
     def __post_init__(self) -> None:
         parsing.one_of(Attention)("attention", self.attention)
+        parsing.one_of(EngineKind)("engine", self.engine)
 
     @staticmethod
     def of(
@@ -77,7 +81,7 @@ class ModelSpec:
     ) -> ModelSpec:
         """With here=False the workers of a cluster load it, and this machine need not have the device."""
         place = find_device(device, here=here)
-        return ModelSpec(name, str(place), str(find_dtype(dtype, place)).removeprefix("torch."), **rest)
+        return ModelSpec(name, str(place), str(find_precision(dtype, place, here=here)), **rest)
 
     def checkpoint(self) -> Checkpoint:
         named = ("revision", "mask_id", "eos_ids", "settings")

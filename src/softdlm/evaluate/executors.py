@@ -91,7 +91,7 @@ class LocalExecutor:
                 yield work.key, Failure.of(error)
 
     def record(self, cell: Cell) -> dict[str, Any]:
-        return {"executor": "local", "batch_size": self._size(cell.model)}
+        return {"executor": "local", "batch_size": self._size(cell.model), "engine": cell.model.engine}
 
     def _size(self, spec: ModelSpec) -> int:
         threads = torch.get_num_threads()

@@ -26,7 +26,7 @@ def protocol(settings: Settings, model: Denoiser | None = None) -> dict[str, Any
     import torch
     import transformers
 
-    from softdlm.models.load import find_device, find_dtype
+    from softdlm.models.load import find_device, find_precision
     from softdlm.version import __version__
 
     place = find_device(settings.device)
@@ -37,7 +37,7 @@ def protocol(settings: Settings, model: Denoiser | None = None) -> dict[str, Any
         "readings": {} if settings.recipe is None else settings.readings.record(),
         "decoding": settings.decoding.record(),
         "device": place.type,
-        "dtype": str(find_dtype(settings.dtype, place)),
+        "dtype": str(find_precision(settings.dtype, place)),
         "weights": loaded_identity(model) if model else weights_identity(settings.pretrained, settings.revision),
         "softdlm": __version__,
         "code": code_digest(),

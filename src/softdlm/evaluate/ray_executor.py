@@ -112,7 +112,8 @@ class RayExecutor:
                 owner.dismiss()
 
     def record(self, cell: Cell) -> dict[str, Any]:
-        return {"executor": "ray", "batch_size": self.size, "worker_devices": sorted(set(self._seen.values()))}
+        devices = sorted(set(self._seen.values()))
+        return {"executor": "ray", "batch_size": self.size, "engine": cell.model.engine, "worker_devices": devices}
 
 
 @dataclass

@@ -7,8 +7,8 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -99,8 +99,9 @@ class Run:
             missing = tuple(item for item in planned.items if item not in journal.samples)
             self.left[key] = len(missing)
             if missing:
-                journal.begin(session(self.executor, planned.cell))
-                yield Work(key, planned.cell, missing, planned.protocol["model"])
+                cell = with_engine(planned.cell, journal.last)
+                journal.begin(session(self.executor, cell))
+                yield Work(key, cell, missing, planned.protocol["model"])
             else:
                 self.finish(key)
 
@@ -192,6 +193,12 @@ def run(plan: Plan, out: Path, executor: Executor, report: Report = lambda progr
     finally:
         running.close()
     return running.failures
+
+
+def with_engine(cell: Cell, last: Mapping[str, Any]) -> Cell:
+    """A cell that names no engine goes on with that of its last session."""
+    engine = last.get("engine", "auto") if cell.model.engine == "auto" else cell.model.engine
+    return cell if engine == cell.model.engine else replace(cell, model=replace(cell.model, engine=engine))
 
 
 def session(executor: Executor, cell: Cell) -> dict[str, Any]:

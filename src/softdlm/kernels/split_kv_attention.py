@@ -8,7 +8,7 @@ from typing import no_type_check
 import torch
 import triton.language as tl
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, library
 
 from softdlm.kernels.tiles import after, jit, overlap, padded
 
@@ -42,6 +42,25 @@ def attend(
         num_warps=4, num_stages=3, **overlap(queries),
     )  # fmt: skip
     return made.flatten(1)
+
+
+@library.custom_op(
+    "softdlm::attend", mutates_args=(), schema="(Tensor queries, Tensor keys, Tensor values, float scale) -> Tensor"
+)
+def attend_apart(
+    queries: Float[Tensor, "B Q heads d"],
+    keys: Float[Tensor, "B kv L d"],
+    values: Float[Tensor, "B kv L d"],
+    scale: float,
+) -> Float[Tensor, "B Q heads d"]:
+    """The same for compiled layers, with a counter of its own."""
+    count = torch.zeros(queries.shape[0] * queries.shape[2], dtype=torch.int32, device=queries.device)
+    return attend(queries.flatten(0, 1), keys, values, scale, count).view(queries.shape)
+
+
+@attend_apart.register_fake
+def _(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    return queries.new_empty(queries.shape)
 
 
 @jit

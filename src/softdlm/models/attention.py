@@ -10,10 +10,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from softdlm import kernels
+
 ATTENTION = "softdlm"
 """Name under which transformers finds our attention: scaled dot-product, with the masks that we pass and no others."""
 SPLIT_KV_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Backends that split the keys among multiprocessors: all but cuDNN's."""
+SPLIT = kernels.wanted(torch.device("cuda")) and kernels.has_triton()
+"""Whether few queries without a mask go to our own kernel."""
 TILE, PROCESSORS = 64, 128
 """Queries in a kernel's tile, and about the number of multiprocessors of a GPU (132 on an H200)."""
 
@@ -32,7 +36,12 @@ def bidirectional() -> dict[str, Any]:
 
 
 def attend(
-    module: Any, query: Float[Tensor, "B heads Q d"], key: Float[Tensor, "B kv K d"], *rest: Any, **named: Any
+    module: Any,
+    query: Float[Tensor, "B heads Q d"],
+    key: Float[Tensor, "B kv K d"],
+    value: Float[Tensor, "B kv K d"],
+    mask: Tensor | None,
+    **named: Any,
 ) -> Any:
     """transformers' scaled dot-product attention; with few queries, only kernels that split the keys are allowed.
 
@@ -42,10 +51,15 @@ def attend(
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    batch, heads, queries, _ = query.shape
+    batch, heads, queries, width = query.shape
     few = query.is_cuda and batch * heads * -(-queries // TILE) < PROCESSORS
+    if few and SPLIT and queries <= TILE < key.shape[2] and mask is None and width in (32, 64, 128):
+        from softdlm.kernels.split_kv_attention import attend_apart
+
+        apart = query.transpose(1, 2).contiguous()
+        return attend_apart(apart, key.contiguous(), value.contiguous(), named["scaling"]), None
     with sdpa_kernel(SPLIT_KV_BACKENDS) if few else nullcontext():
-        return sdpa_attention_forward(module, query, key, *rest, **named)
+        return sdpa_attention_forward(module, query, key, value, mask, **named)
 
 
 def attention_pattern(

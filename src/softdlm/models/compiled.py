@@ -7,6 +7,7 @@ To share it they must look the same, so the index by which a layer finds its key
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -22,8 +23,23 @@ SHAPES = 256
 """Most compilations kept per function. torch's own limit is 8, after which it would stop compiling."""
 
 
+def keep_compilations() -> None:
+    """Have torch keep what it compiles in the user's cache folder, for later processes; its own choice is in /tmp.
+
+    torch notes its choice in the environment. What the user chose there stays.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    theirs = default_cache_dir()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for name, folder in {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TRITON_CACHE_DIR": "kernels"}.items():
+        if os.environ.get(name, theirs).startswith(theirs):
+            os.environ[name] = os.path.join(base, "softdlm", folder)
+
+
 def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., Any]:
     """A function that torch compiles once per shape; `compiler` holds options of torch.compile."""
+    keep_compilations()
     compiled = torch.compile(work, dynamic=False, **compiler)
 
     def run(*arguments: Any, **named: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from torch import Tensor, nn
 
 from softdlm.errors import UsageError
 from softdlm.models.attention import attention_pattern
+from softdlm.models.fp8 import Fp8
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.pace import Paced
 from softdlm.types import row_positions
 
 Attention = Literal["auto", "full", "block-causal"]
@@ -29,7 +32,7 @@ class Source:
     revision: str | None = None
 
 
-class Denoiser:
+class Denoiser(Paced):
     """Embeddings in, aligned predictions out: the row at position j predicts the token at position j.
 
     A subclass supplies `hidden` and `head`. They are separate so that only requested rows go through the LM head.
@@ -48,6 +51,8 @@ class Denoiser:
     """What the system said of the checkpoint's files when they were read; whether they changed since is seen by it."""
     digest: str | None = None
     """Of the bytes that were loaded, where `load` was asked for it."""
+    fp8: Fp8 | None = None
+    """Whether the layers' matrices are kept in eight bits (models/fp8.py)."""
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Denoiser:
         self.source = source or Source(type(self).__name__, "custom")
         self.slot_cache: list[Any] = []
         """What a decode leaves for the next one: buffers and captured passes (engine/slot_store.py)."""
+        self.passes = Counter()
 
     @property
     def device(self) -> torch.device:
@@ -75,6 +81,11 @@ class Denoiser:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
+
+    @property
+    def precision(self) -> str:
+        """The `dtype` that it was loaded with, by name."""
+        return self.fp8 or str(self.dtype).removeprefix("torch.")
 
     @property
     def sync_free(self) -> bool:
@@ -188,6 +199,10 @@ class NetworkDenoiser(Denoiser):
 
     @property
     def sync_free(self) -> bool:
+        return True
+
+    @property
+    def compiles(self) -> bool:
         return True
 
     @torch.no_grad()

@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softdlm.models.fp8 import Fp8, Fp8Linear, product
+
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Names in transformers of maps that take the same input, in the order in which they are called."""
 
@@ -17,15 +19,22 @@ GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 class FusedLinear(nn.Module):
     """All weights in one tensor. The maps' own weights become views of it, so nothing is stored twice."""
 
-    def __init__(self, maps: Sequence[nn.Linear]) -> None:
+    def __init__(self, maps: Sequence[Any]) -> None:
         super().__init__()
         self.sizes = [each.out_features for each in maps]
         self.weight = _one([each.weight for each in maps])
         self.bias = None if maps[0].bias is None else _one([each.bias for each in maps])
+        self.kind: Fp8 | None = getattr(maps[0], "kind", None)
+        self.scale = None if self.kind is None else _one([each.weight_scale for each in maps])
         self.results: tuple[Tensor, ...] = ()
 
     def slices(self) -> list[FusedSlice]:
         return [FusedSlice(self, index) for index in range(len(self.sizes))]
+
+    def product(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]:
+        if self.kind is None or self.scale is None:
+            return F.linear(x, self.weight, self.bias)
+        return product(x, self.weight, self.scale, self.bias, self.kind)
 
 
 class FusedSlice(nn.Module):
@@ -38,7 +47,7 @@ class FusedSlice(nn.Module):
     def forward(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]:
         joined = self.joined
         if self.index == 0:
-            joined.results = F.linear(x, joined.weight, joined.bias).split(joined.sizes, -1)
+            joined.results = joined.product(x).split(joined.sizes, -1)
         result = joined.results[self.index]
         if self.index == len(joined.sizes) - 1:
             joined.results = ()
@@ -59,10 +68,11 @@ def join_weights(module: Any) -> None:
         FusedLinear(maps)
 
 
-def _groups(module: Any) -> Iterator[tuple[tuple[str, ...], list[nn.Linear]]]:
+def _groups(module: Any) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
     for names in GROUPS:
         maps: list[Any] = [getattr(module, name, None) for name in names]
-        if all(type(each) is nn.Linear for each in maps) and len({each.bias is None for each in maps}) == 1:
+        alike = any(all(type(each) is kind for each in maps) for kind in (nn.Linear, Fp8Linear))
+        if alike and len({each.bias is None for each in maps}) == 1:
             yield names, maps
 
 
@@ -71,9 +81,10 @@ def _one(tensors: Sequence[Tensor]) -> nn.Parameter:
     """One tensor that holds all of them. They become views of it; if they already are views of one, it is reused."""
     whole = _found(tensors)
     if whole is None:
-        whole = torch.cat(list(tensors))
-        for tensor, part in zip(tensors, whole.split([len(each) for each in tensors]), strict=True):
-            tensor.data = part
+        sizes = [len(each) for each in tensors]
+        whole = tensors[0].new_empty(sum(sizes), *tensors[0].shape[1:])
+        for tensor, part in zip(tensors, whole.split(sizes), strict=True):
+            tensor.data = part.copy_(tensor)
     return nn.Parameter(whole, requires_grad=False)
 
 

@@ -30,6 +30,7 @@ from softdlm.models.config import (
 )
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.family import Family, ParameterSlice, Weight
+from softdlm.models.fp8 import CODES, emulate_experts
 
 TRAINED_BLOCK = 32
 
@@ -52,10 +53,13 @@ class LLaDA2(NetworkDenoiser):
 
     def __init__(self, network: Any, **identity: Any) -> None:
         super().__init__(network, **identity)
+        fused = False
         if self.owned and self.dtype == torch.bfloat16 and kernels.wanted(self.device) and kernels.has_triton():
             from softdlm.models.moe import fuse
 
-            fuse(network)
+            fused = fuse(network)
+        if not fused and any(value.dtype == CODES and value.ndim == 3 for value in network.parameters()):
+            emulate_experts(network)
         if self.dtype == torch.float64:  # the default grouped product supports float32 at most
             network.set_experts_implementation("eager")
 

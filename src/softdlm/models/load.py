@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import torch
 
@@ -18,12 +18,14 @@ from softdlm.models.config import check_ties
 from softdlm.models.denoiser import Attention, Denoiser, Source
 from softdlm.models.family import Family, published
 from softdlm.models.folder import CONFIG, CheckpointFolder
+from softdlm.models.fp8 import Fp8, check_device
 from softdlm.models.known import known_models
 from softdlm.models.own_settings import OwnSettings
+from softdlm.models.pace import EngineKind
 from softdlm.models.special_ids import check_special_ids, check_vocabulary, find_eos_ids, find_mask_id
 from softdlm.models.tensor_file import FLOATS
 from softdlm.models.tokenizer import load_tokenizer
-from softdlm.models.weights import Weights, joint_digest, read_meaning, stamp
+from softdlm.models.weights import Precision, Weights, joint_digest, read_meaning, stamp
 from softdlm.records.canonical import content_digest
 
 FAMILIES = {"llada": "llada", "Dream": "dream", "llada2_moe": "llada2"} | {
@@ -50,41 +52,46 @@ def load(
     max_length: int | None = None,
     digest: str | bool | None = None,
     settings: str | Path | OwnSettings | None = None,
+    engine: EngineKind = "auto",
 ) -> Denoiser:
     """Load a frozen masked diffusion language model.
 
-    dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it.
+    dtype defaults to bfloat16 on a GPU and to float32 on a CPU; `native` is bfloat16 also on CPUs that multiply in it;
+    `fp8` keeps the layers' matrices in eight bits (Hopper GPUs and later; `fp8-emulated` rounds the same way anywhere).
     device defaults to the first GPU if there is one. `attention` chooses where a family has both kinds: `full` or
     `block-causal`. `auto` is, for LLaDA-2, full attention for one block and block-causal attention for several; for A2D
     what the published checkpoint was trained with, else full. mask_id and eos_ids override those of the checkpoint;
     eos_ids lists EOS first, then any end-of-turn ids. With `digest`, files other than those that have it are refused;
     it is taken of the bytes that were loaded. With digest=True it is only taken: `model.digest`. `settings` is a file
-    that `softdlm tune` wrote: decoding settings that take the place of the checkpoint's own, field by field.
+    that `softdlm tune` wrote: decoding settings that take the place of the checkpoint's own, field by field. `engine`
+    is for decodes that name none.
     """
     parsing.one_of(Attention)("attention", attention)
+    parsing.one_of(EngineKind)("engine", engine)
     place = find_device(device)
-    number = find_dtype(dtype, place)
+    precision = find_precision(dtype, place)
     special = {"mask_id": mask_id, "eos_ids": eos_ids}
     found = find_checkpoint(model, revision=revision, **special, max_length=max_length, settings=settings)
     found.family.check_attention(attention)
-    network, loaded = _network(found, number, place, digest)
+    network, loaded = _network(found, precision, place, digest)
     check_vocabulary(found.mask_id, found.eos_ids, network.get_input_embeddings().num_embeddings)
     denoiser = found.family.denoiser(network, attention=attention, **found.identity)
     denoiser.own, denoiser.stamp, denoiser.digest = found.own, found.stamp, loaded
+    denoiser.fp8, denoiser.engine = precision.fp8, engine
     return denoiser
 
 
 def _network(
-    found: Checkpoint, dtype: torch.dtype, device: torch.device, digest: str | bool | None
+    found: Checkpoint, precision: Precision, device: torch.device, digest: str | bool | None
 ) -> tuple[Any, str | None]:
     """The network, and the digest of what was loaded where one was asked for."""
     try:
         with Weights(CheckpointFolder(found.folder)) as weights:
             with _about(found.folder):
                 check_ties(found.config, [name for file in weights.files for name in file.stored])
-            network, digests = weights.load(found.family, found.config, dtype, device, hashing=bool(digest))
+            network, digests = weights.load(found.family, found.config, precision, device, hashing=bool(digest))
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise CapacityError(f"{found.folder}: there is no memory for its weights in {dtype} on {device}") from error
+        raise CapacityError(f"{found.folder}: there is no memory for its weights in {precision} on {device}") from error
     loaded = joint_digest({**found.digests, **digests}) if digest else None
     if isinstance(digest, str) and loaded is not None and loaded != digest:
         raise CheckpointError(
@@ -241,6 +248,15 @@ def family_of(kind: str) -> Family:
     return import_module(f"softdlm.models.{FAMILIES[kind]}").FAMILY
 
 
+def find_precision(dtype: str | torch.dtype | None, device: torch.device, *, here: bool = True) -> Precision:
+    """How numbers are kept: `fp8` and `fp8-emulated` by name, else a type. Without `here` the device is elsewhere."""
+    if isinstance(dtype, str) and dtype in get_args(Fp8):
+        if here and dtype == "fp8":
+            check_device(device)
+        return Precision(torch.bfloat16, cast(Fp8, dtype))
+    return Precision(find_dtype(dtype, device))
+
+
 def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
     """The given dtype, else bfloat16 on a GPU and float32 elsewhere.
 
@@ -252,7 +268,9 @@ def find_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.d
         return torch.bfloat16 if native else torch.float32
     value = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(value, torch.dtype) or value not in FLOATS.values():
-        raise UsageError(f"dtype must be native or a floating-point type such as bfloat16 or float32, not {dtype!r}")
+        raise UsageError(
+            f"dtype must be native, fp8 or a floating-point type such as bfloat16 or float32, not {dtype!r}"
+        )
     return value
 
 

@@ -28,7 +28,8 @@ class Router(Glm4MoeTopkRouter):
 def experts(
     module: Any, hidden: Float[Tensor, "N D"], ids: Int[Tensor, "N k"], weights: Float[Tensor, "N k"]
 ) -> Float[Tensor, "N D"]:
-    return mix(hidden, ids, weights, module.gate_up_proj, module.down_proj)
+    scales = (getattr(module, f"{name}_proj_scale", None) for name in ("gate_up", "down"))
+    return mix(hidden, ids, weights, module.gate_up_proj, module.down_proj, *scales)
 
 
 def fuse(network: Any) -> bool:

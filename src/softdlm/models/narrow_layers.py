@@ -86,7 +86,9 @@ def narrowed(layer: Any) -> NarrowLayer | None:
     if None in maps or maps[1].bias is not None or biased or head & (head - 1) or not 32 <= head <= 128:
         return None
     sizes = [size for weight in weights for size in weight.shape]
-    if weights[0].dtype != torch.bfloat16 or any(side(LEAST, size) < LEAST for size in sizes):
+    if {each.weight.dtype for each in maps} | {each.dtype for each in weights} != {torch.bfloat16}:
+        return None
+    if any(side(LEAST, size) < LEAST for size in sizes):
         return None
     programs = len(maps[0].weight) // head, len(weights[0]) // few_rows.ADD.outputs
     return NarrowLayer(layer) if min(programs) >= ENOUGH else None

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from softdlm.errors import CheckpointError, SoftDLMError
 from softdlm.models.family import Family, Weight
 from softdlm.models.folder import CONFIG, CheckpointFolder
+from softdlm.models.fp8 import Fp8, fill, shrink, stored_types
 from softdlm.models.tensor_file import TensorFile
 from softdlm.records.canonical import content_digest
 
@@ -26,6 +27,18 @@ SPARE_NAMES = 1000
 """A config.json that needs twice the tensors that there are, and so many more, is refused before they are listed."""
 SHOWN = 12
 """Tensors that a message names; of the others it gives the number."""
+
+
+class Precision(NamedTuple):
+    """How the numbers of a network are kept."""
+
+    dtype: torch.dtype
+    """Of everything that is not kept in eight bits."""
+    fp8: Fp8 | None = None
+    """Whether the layers' matrices are, and by which arithmetic they are multiplied."""
+
+    def __str__(self) -> str:
+        return self.fp8 or str(self.dtype).removeprefix("torch.")
 
 
 class Weights(AbstractContextManager["Weights"]):
@@ -59,7 +72,7 @@ class Weights(AbstractContextManager["Weights"]):
         return network
 
     def load(
-        self, family: Family, config: Mapping[str, Any], dtype: torch.dtype, device: torch.device, *, hashing: bool
+        self, family: Family, config: Mapping[str, Any], precision: Precision, device: torch.device, *, hashing: bool
     ) -> tuple[nn.Module, dict[str, str]]:
         """The network with its weights, and with `hashing` a digest of each file, of the bytes that were loaded.
 
@@ -67,7 +80,7 @@ class Weights(AbstractContextManager["Weights"]):
         """
         network = self.check(family, config)
         expected = {weight.name: weight for weight in family.weights(config)}
-        loaded, digests = room(family, config, network, dtype, device), {}
+        loaded, digests = room(family, config, network, precision, device), {}
         for file in self.files:
             total = sha256() if hashing else None
             _stream(file, expected, loaded, total)
@@ -95,14 +108,20 @@ def skeleton(family: Family, config: Mapping[str, Any]) -> nn.Module:
 
 
 def room(
-    family: Family, config: Mapping[str, Any], network: nn.Module, dtype: torch.dtype, device: torch.device
+    family: Family, config: Mapping[str, Any], network: nn.Module, precision: Precision, device: torch.device
 ) -> dict[str, Tensor]:
-    """Uninitialised tensors on the device for every parameter that a checkpoint holds."""
+    """Uninitialised tensors on the device for every parameter that a checkpoint holds.
+
+    In fp8, modules of the network are exchanged for such as hold e4m3 and scales.
+    """
     filled = {part.parameter for weight in family.weights(config) for part in weight.parts}
+    if precision.fp8:
+        shrink(network, precision.fp8)
+    types = dict(stored_types(network))
     return {
-        name: torch.empty(value.shape, dtype=_dtype(name, dtype, family), device=device)
+        name: torch.empty(value.shape, dtype=types.get(name) or _dtype(name, precision.dtype, family), device=device)
         for name, value in network.state_dict().items()
-        if name in filled
+        if name in filled or name in types
     }
 
 
@@ -185,11 +204,11 @@ def _complaints(found: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple
 def _stream(file: TensorFile, expected: Mapping[str, Weight], loaded: Mapping[str, Tensor], total: Any) -> None:
     """Copy a file's tensors to their places; a type in which one of their values overflows is refused."""
     for name, tensor, top in file.tensors(total):
-        homes = [loaded[part.parameter][part.index] for part in expected[name].parts]
-        for home, piece in zip(homes, tensor.split([len(home) for home in homes]), strict=True):
-            home.copy_(piece)
+        parts = expected[name].parts
+        pieces = tensor.split([len(loaded[part.parameter][part.index]) for part in parts])
+        kept = [fill(loaded, part.parameter, part.index, each) for part, each in zip(parts, pieces, strict=True)]
         most = top()
-        for dtype in {home.dtype for home in homes}:
+        for dtype in {each.dtype for each in kept}:
             if not most.to(dtype).isfinite():
                 raise CheckpointError(f"{file.place}: {name} holds values too large for {dtype}: take another")
 

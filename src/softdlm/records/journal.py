@@ -64,6 +64,11 @@ class Journal(Lines[Sample]):
         manifest = {"labels": self.labels, "protocol": self.protocol, "sessions": self._sessions}
         write_json(self.folder / MANIFEST, manifest)
 
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """What was recorded of the last session; empty before the first."""
+        return self._sessions[-1] if self._sessions else {}
+
     def append(self, sample: Sample) -> None:
         if sample.id in self.samples:
             raise ResultsError(f"{self.folder} already holds an answer to {sample.id}: it was decoded twice")

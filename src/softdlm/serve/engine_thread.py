@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal
 
 import torch
 
@@ -29,7 +28,7 @@ from softdlm.trace import Candidates
 
 log = logging.getLogger("softdlm.serve")
 Load = Callable[[], Denoiser]
-Kind = EngineKind | Literal["auto"]
+Kind = EngineKind
 EXPECTED = (SoftDLMError, Refusal)
 """Errors that are about the request, not about the server."""
 

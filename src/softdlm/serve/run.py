@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, get_args
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from softdlm.engine.pick_engine import EngineKind
+from softdlm.engine.pick_engine import check_engine
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.serve.app import Service, make_app
 from softdlm.serve.connections import patient
@@ -108,9 +108,7 @@ def check_options(host: str, port: int, keys: Sequence[str], engine: str, prefix
         raise UsageError(f"--port must lie between 0 and {2**16 - 1}, not {port}")
     if any(not key.isascii() or not key.isprintable() or not key.strip() for key in keys):
         raise UsageError("--api-key must be plain text that is not empty")
-    kinds = ("auto", *get_args(EngineKind))
-    if engine not in kinds:
-        raise UsageError(f"--engine must be one of {', '.join(kinds)}, not {engine!r}")
+    check_engine(engine)
     if not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", prefix):
         raise UsageError(f"--metrics-prefix must be letters, digits, _ and :, such as softdlm_, not {prefix!r}")
     return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix}

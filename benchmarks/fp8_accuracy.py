@@ -1,0 +1,108 @@
+"""The built-in model in eight bits: how often predictions and answers differ from those in float32 and bfloat16.
+
+    python benchmarks/fp8_accuracy.py --out benchmarks/results
+
+Predictions are compared at the open positions of canvases of validation items, with 25 to 100 % of the answer masked;
+answers on all test items of mini-math, item by item (McNemar's exact p). Without a GPU of Hopper or later fp8 is
+emulated, which takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from datetime import date
+from itertools import combinations, groupby
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import softdlm
+from softdlm.evaluate.cell import TaskSpec
+from softdlm.evaluate.fingerprint import request_number
+from softdlm.evaluate.task import load_eval_task
+from softdlm.generation import encode
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+KINDS = ("float32", "bfloat16", "fp8" if DEVICE == "cuda" else "fp8-emulated")
+RATES: dict[str, dict[str, Any]] = {
+    **{f"{rate} a step": {"tokens_per_step": rate} for rate in (1, 4, 8)},
+    "entropy bound 0.1": {"entropy_bound": 0.1},
+}
+BATCH = 256
+
+
+def canvases(model: Any) -> Iterator[torch.Tensor]:
+    """Prompts with answers of the model, partly masked; canvases of one length together."""
+    source, found = torch.Generator().manual_seed(0), []
+    for task, count in (("mini-math", 256), ("mini-code", 64)):
+        prompts = [
+            encode(model, each.prompt, False)
+            for each in load_eval_task(TaskSpec(task, "validation", count, None, True), model).items
+        ]
+        answers = softdlm.generate(model, prompts, max_new_tokens=64, tokens_per_step=4, batch_size=64)
+        for prompt, answer in zip(prompts, answers, strict=True):
+            for share in (1.0, 0.75, 0.5, 0.25):
+                tokens = torch.tensor(answer.canvas_ids)
+                tokens[torch.rand(len(tokens), generator=source) < share] = model.mask_id
+                found.append(torch.cat([torch.tensor(prompt), tokens]))
+    for _, alike in groupby(sorted(found, key=len), key=len):
+        yield from torch.stack(list(alike)).split(64)
+
+
+def predictions(model: Any, batches: list[torch.Tensor]) -> torch.Tensor:
+    """The likeliest token at every open position."""
+    found = []
+    for ids in batches:
+        logits = model.logits(ids).float()
+        logits[..., model.mask_id] = -torch.inf
+        found.append(logits.argmax(-1).cpu()[ids == model.mask_id])
+    return torch.cat(found)
+
+
+def answers(model: Any) -> dict[str, tuple[list[bool], float]]:
+    """By rate: which items are right, and passes an item."""
+    task, found = load_eval_task(TaskSpec("mini-math", "test"), model), {}
+    how = {"feedback": "slerp", "max_new_tokens": 64, "chat": False, "batch_size": BATCH}
+    how["requests"] = [request_number(item.prompt, "0") for item in task.items]
+    for name, rate in RATES.items():
+        made = softdlm.generate(model, [item.prompt for item in task.items], **how, **rate)
+        right = [bool(task.score(item, each.text)["correct"]) for item, each in zip(task.items, made, strict=True)]
+        found[name] = right, sum(each.forwards for each in made) / len(made)
+    return found
+
+
+def paired(one: list[bool], other: list[bool]) -> dict[str, Any]:
+    lost = sum(a and not b for a, b in zip(one, other, strict=True))
+    won = sum(b and not a for a, b in zip(one, other, strict=True))
+    tail = sum(comb(lost + won, few) for few in range(min(lost, won) + 1)) / 2 ** (lost + won)
+    return {"lost": lost, "won": won, "p": min(1.0, 2 * tail)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    out = parser.parse_args().out
+    models = {kind: softdlm.load("builtin", device=DEVICE, dtype=kind) for kind in KINDS}
+    batches = list(canvases(models["float32"]))
+    best = {kind: predictions(model, batches) for kind, model in models.items()}
+    moved = {kind: (best[kind] != best["float32"]).float().mean().item() for kind in KINDS}
+    print(len(best["float32"]), moved, flush=True)
+    right = {kind: answers(model) for kind, model in models.items()}
+    rows = [
+        {"rate": rate, "pair": f"{one}, {other}"} | paired(right[one][rate][0], right[other][rate][0])
+        for rate in RATES
+        for one, other in combinations(KINDS, 2)
+    ]
+    for row in rows:
+        print(row, flush=True)
+    out.mkdir(parents=True, exist_ok=True)
+    content = {"positions": len(best["float32"]), "moved": moved, "right": right, "paired": rows}
+    (out / f"{date.today()}-fp8-accuracy.json").write_text(json.dumps(content) + "\n")
+
+
+if __name__ == "__main__":
+    main()
