@@ -27,7 +27,7 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     def seconds(work: Any, device: Any) -> float:
-        plan = work.args[1].__self__.plan
+        plan = work.func.__self__.plan
         work()
         seen.append("vanilla" if plan.vanilla else "slerp")
         return 1.0 if plan.vanilla else 1.03
