@@ -19,7 +19,8 @@ from softdlm.decoding import Decoding
 from softdlm.errors import CheckpointError, UsageError
 from softdlm.evaluate.readings import READINGS
 from softdlm.feedback import Mask
-from softdlm.models.denoiser import Attention, Denoiser
+from softdlm.models.attention import Attention
+from softdlm.models.denoiser import Denoiser
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import Checkpoint, find_checkpoint, find_device, find_precision, load
 from softdlm.models.own_settings import OwnSettings

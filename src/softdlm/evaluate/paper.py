@@ -14,7 +14,7 @@ from softdlm.commit import CommitRule, EntropyBound, Factor, Rank, Threshold, To
 from softdlm.decoding import Decoding, EosPolicy
 from softdlm.evaluate.cell import ModelSpec, TaskSpec, is_file
 from softdlm.evaluate.readings import DEFAULT, DREAM, LLADA, LLADA2, Part, Readings
-from softdlm.models.denoiser import Attention
+from softdlm.models.attention import Attention
 from softdlm.models.own_settings import OwnSettings
 
 Domain = Literal["math", "code"]

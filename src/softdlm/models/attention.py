@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,6 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softdlm import kernels
 
+Attention = Literal["auto", "full", "block-causal"]
+"""What positions of one canvas see of each other; `auto` is what the family was trained with."""
 ATTENTION = "softdlm"
 """Name under which transformers finds our attention: scaled dot-product, with the masks that we pass and no others."""
 SPLIT_KV_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -87,3 +89,8 @@ def attention_pattern(
         seen &= block[:, None, :] <= block.gather(1, places)[:, :, None]
     seen |= keys == places[:, :, None]
     return seen[:, None]
+
+
+def aligned(raw: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
+    """Row j from the state at j - 1, which predicts it in Dream and other networks that keep their parent's shift."""
+    return torch.cat([raw[:, :1], raw[:, :-1]], dim=1)

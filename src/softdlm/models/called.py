@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softdlm.models.attention import attention_pattern
-from softdlm.models.denoiser import Attention, Denoiser, NetworkDenoiser, aligned
+from softdlm.models.attention import Attention, aligned, attention_pattern
+from softdlm.models.denoiser import Denoiser, NetworkDenoiser
 from softdlm.types import row_positions
 
 

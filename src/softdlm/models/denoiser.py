@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softdlm.errors import UsageError
-from softdlm.models.attention import attention_pattern
+from softdlm.models.attention import Attention, aligned, attention_pattern
 from softdlm.models.fp8 import Fp8
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.models.own_settings import OwnSettings
 from softdlm.models.pace import Paced
 from softdlm.types import row_positions
-
-Attention = Literal["auto", "full", "block-causal"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class Denoiser(Paced):
 
     blocks_from_zero = False
     """Whether blocks start at position 0, prompt included (LLaDA-2), instead of at the first open position.
-
     Blocks of block-causal attention are the same: where this is False, `hidden` is told where they start.
     """
     first_open = 0
@@ -187,6 +184,7 @@ class Denoiser(Paced):
 class NetworkDenoiser(Denoiser):
     """A stock transformers network without its causal mask."""
 
+    compiles = True
     owned = True
     """Whether nobody else uses the network, so that its weights may be frozen and laid out anew."""
 
@@ -199,10 +197,6 @@ class NetworkDenoiser(Denoiser):
 
     @property
     def sync_free(self) -> bool:
-        return True
-
-    @property
-    def compiles(self) -> bool:
         return True
 
     @torch.no_grad()
@@ -304,8 +298,3 @@ class NetworkDenoiser(Denoiser):
     @torch.no_grad()
     def head(self, hidden: Float[Tensor, "*S H"]) -> Float[Tensor, "*S V"]:
         return self.network.lm_head(hidden)
-
-
-def aligned(raw: Float[Tensor, "B L H"]) -> Float[Tensor, "B L H"]:
-    """Row j from the state at j - 1, which predicts it in Dream and other networks that keep their parent's shift."""
-    return torch.cat([raw[:, :1], raw[:, :-1]], dim=1)

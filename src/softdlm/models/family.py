@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from softdlm.errors import UsageError
-from softdlm.models.denoiser import Attention, NetworkDenoiser
+from softdlm.models.attention import Attention
+from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.known import known_model
 from softdlm.models.own_settings import OwnSettings
 

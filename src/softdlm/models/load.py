@@ -14,8 +14,9 @@ import torch
 
 from softdlm import parsing
 from softdlm.errors import CapacityError, CheckpointError, UsageError
+from softdlm.models.attention import Attention
 from softdlm.models.config import check_ties
-from softdlm.models.denoiser import Attention, Denoiser, Source
+from softdlm.models.denoiser import Denoiser, Source
 from softdlm.models.family import Family, published
 from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.fp8 import Fp8, check_device

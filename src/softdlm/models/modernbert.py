@@ -54,6 +54,8 @@ _LAYER = ("attn.Wqkv", "attn.Wo", "mlp_norm", "mlp.Wi", "mlp.Wo")
 
 
 class ModernBert(NetworkDenoiser):
+    compiles = False
+
     def memory(self, batch: int, length: int) -> KVMemory:
         raise UsageError(f"{self.source.name} has no KV cache: leave cache out")
 

@@ -21,11 +21,8 @@ class Paced:
     """Passes of one shape that `engine="auto"` runs before it compiles the shape."""
     passes: Counter[Any]
     """Passes of each shape so far."""
-
-    @property
-    def compiles(self) -> bool:
-        """Whether it has layers to compile."""
-        return False
+    compiles = False
+    """Whether it has layers to compile."""
 
     def warm(self) -> None:
         """From now on, `engine="auto"` compiles each shape of a pass when it first meets it.

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from softdlm.errors import CheckpointError, UsageError
-from softdlm.models.attention import bidirectional
+from softdlm.models.attention import Attention, bidirectional
 from softdlm.models.called import CalledNetwork, call_dream, call_encoder, call_llada, call_llada2
-from softdlm.models.denoiser import Attention, Denoiser, NetworkDenoiser, Source
+from softdlm.models.denoiser import Denoiser, NetworkDenoiser, Source
 from softdlm.models.dream import USABLE_CONTEXT
 from softdlm.models.family import Family, published
 from softdlm.models.kv_memory import KVMemory
@@ -185,6 +185,7 @@ class InMemory(NetworkDenoiser):
     """Weights stay where and what they are: on several devices, quantised, with adapters beside them."""
 
     owned = False
+    compiles = False
 
     @property
     def plain(self) -> bool:
