@@ -23,6 +23,7 @@ from softdlm.cli.main import app
 from softdlm.models.known import known_models
 from softdlm.models.load import find_family
 from softdlm.models.weights import skeleton
+from tests.conftest import tiny
 from tests.small_checkpoints import SMALL, small_checkpoint, stock_network
 
 A2D = tuple(name for name in SMALL if name.startswith("a2d"))
@@ -307,3 +308,25 @@ def test_known_sizes_are_those_of_the_network(known: Any) -> None:
         *(each for name, each in network.named_buffers() if name.endswith("correction_bias")),
     ]
     assert sum(each.numel() for each in counted) == known.parameters
+
+
+@pytest.mark.parametrize("family", ("llada", "dream", "llada2", *SMALL))
+def test_a_model_says_whether_it_can_be_compiled(family: str) -> None:
+    """`engine="auto"` goes by it, after many passes: an error there would come out of nowhere."""
+    model = small(family) if family in SMALL else tiny(family)
+    assert model.compiles == (family != "modernbert")
+    if model.compiles:
+        assert model.compiled() is not model
+    else:
+        with pytest.raises(UsageError, match="no layers to compile"):
+            model.compiled()
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_small_families_decode_in_eight_bits(family: str) -> None:
+    model = softdlm.load(folder(family), dtype="fp8-emulated", device="cpu")
+    whole, ids = small(family), torch.arange(20, 44)[None]
+    assert any(value.dtype == torch.float8_e4m3fn for value in model.weights())
+    close = (model.logits(ids).float() - whole.logits(ids)).abs().max()
+    assert 0 < close < whole.logits(ids).abs().max()
+    assert len(softdlm.generate(model, PROMPTS[0], max_new_tokens=8, eos="forbid").ids) == 8
