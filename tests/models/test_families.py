@@ -310,7 +310,7 @@ def test_known_sizes_are_those_of_the_network(known: Any) -> None:
     assert sum(each.numel() for each in counted) == known.parameters
 
 
-@pytest.mark.parametrize("family", ("llada", "dream", "llada2", *SMALL))
+@pytest.mark.parametrize("family", ["llada", "dream", "llada2", *SMALL])
 def test_a_model_says_whether_it_can_be_compiled(family: str) -> None:
     """`engine="auto"` goes by it, after many passes: an error there would come out of nowhere."""
     model = small(family) if family in SMALL else tiny(family)
