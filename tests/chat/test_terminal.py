@@ -25,14 +25,14 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 class Terminal:
     """A process whose standard streams are one terminal, and what it wrote there."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self.end, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 30, COLUMNS, 0, 0))
         env = {"PATH": "/usr/bin:/bin", "TERM": "xterm", "NO_COLOR": "1", "PYTHONPATH": SOURCE, "LANG": "C.UTF-8"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "softdlm", *words], stdin=inner, stdout=inner, stderr=inner, close_fds=True,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**env, "OMP_NUM_THREADS": "1"},
+            env={**env, "OMP_NUM_THREADS": "1"}, cwd=folder,
         )  # fmt: skip
         os.close(inner)
         self.text = ""
@@ -68,7 +68,7 @@ def widest(text: str) -> int:
 def test_a_conversation_in_a_terminal(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "llada", "llada")
     words = ("-n", "32", "--eos", "forbid", "--block-length", "1", "--no-history", "--pause", "0.2", "--device", "cpu")
-    terminal = Terminal("chat", "-m", str(folder), *words)
+    terminal = Terminal(tmp_path, "chat", "-m", "llada", *words)  # a short name: the first line wraps where it does
     try:
         seen = terminal.until("Ctrl-D leaves.\r\n> ")
         assert "loading" in seen

@@ -168,7 +168,7 @@ def test_what_a_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatch)
 def test_debug_shows_where_a_mistake_is(
     debug: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise ZeroDivisionError("\x1b[31mnought")
 
     monkeypatch.setattr("softdlm.cli.main.app", fail)

@@ -20,7 +20,7 @@ from tests.tokenizers import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:generated code will run without a sandbox")
 OPTIONS = {
-    "llada": ["--tasks", "mini-math,mini-code", "--reading", "prompts=chat", "--limit", "2"],
+    "llada": ["--tasks", "mini-math,mini-code", "--reading", "prompts=chat", "--limit", "1"],
     "llada2": ["--tasks", "mini-math", "--mask-id", "155", "--limit", "1"],
     "dream": ["--tasks", "gsm8k,humaneval", "--data-dir", str(BENCHMARKS), "--limit", "1"],
 }
@@ -75,7 +75,7 @@ def test_several_models_make_one_report(models: dict[str, str], tmp_path: Path) 
     names = {**models, "llada-1.5": str(checkpoint(folder, "llada"))}
     settings = json.loads((Path(names["llada2"]) / "config.json").read_text())
     (Path(names["llada2"]) / "config.json").write_text(json.dumps(settings | {"mask_token_id": 155}))
-    options = ["--tasks", "mini-math", "--limit", "1", "--quick", "-n", "8", "--no-figures", "--out", str(tmp_path)]
+    options = ["--tasks", "mini-math", "--limit", "1", "--quick", "-n", "4", "--no-figures", "--out", str(tmp_path)]
     done = reproduce("all", "-m", ",".join(names.values()), *options)
     assert done.exit_code == 1, done.output  # Figure 1 as above, once for each model
     report = Report.read(tmp_path / "data" / "report.json")
