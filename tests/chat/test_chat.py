@@ -1,5 +1,6 @@
 """`softdlm chat` through pipes: what is said where, and what a bad line costs."""
 
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from softdlm.cli.main import app
 from softdlm.decoding import Decoding
 from softdlm.engine.queue import Engine
 from softdlm.errors import TokenizerError, UsageError
+from softdlm.report.player.page import held_in
 from tests.conftest import DATA
 from tests.tokenizers import checkpoint
 
@@ -83,7 +85,7 @@ def test_history_system_message_and_raw_text(folder: Path, model: Any) -> None:
         ("/rate -1", "is not the spelling of a commit rule"),
         ("/compare vanilla, vanilla", "give two to 4 that differ"),
         ("/compare a, b", "unknown rule 'a'"),
-        ("/save", "/save takes a file that ends in .json"),
+        ("/save", "/save takes a file that ends in .json, .html"),
         ("/save x.txt", "/save takes a file that ends in .json"),
         ("/save no/where/x.json", "the folder no/where does not exist"),
         (b"\xff", "the line is not UTF-8 text"),
@@ -102,7 +104,8 @@ def test_a_bad_line_costs_itself_only(
 
 def test_a_comparison_changes_nothing_and_is_saved(folder: Path, model: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.json"
-    out, err = talk(folder, "the cat", "/compare vanilla topn(2), slerp topn(8)", f"/save {file}", "the dog")
+    compared = "/compare vanilla topn(2), slerp topn(8)"
+    out, err = talk(folder, "the cat", compared, f"/save {file}", f"/save {tmp_path / 'run.html'}", "the dog")
     plain, _ = talk(folder, "the cat", "the dog")
     shown = out.removeprefix(plain.splitlines(keepends=True)[0]).removesuffix(plain.splitlines(keepends=True)[1])
     assert len(out) == len(shown) + len(plain)
@@ -116,6 +119,10 @@ def test_a_comparison_changes_nothing_and_is_saved(folder: Path, model: Any, tmp
         assert (saved.replay(), len(saved.passes)) == (made.canvas_ids, made.forwards)
         assert saved.passes[0].candidates
     assert not file.exists()
+    page = held_in((tmp_path / "run.html").read_text())
+    assert [each["label"] for each in page["methods"]] == ["Vanilla", "SLERP"]
+    assert page["methods"][1]["trace"] == json.loads(json.dumps(saved.to_json()))
+    assert "the cat" in page["question"]
     assert str(tmp_path / "run-2.json") in "".join(err.split())
 
 

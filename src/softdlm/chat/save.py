@@ -7,7 +7,9 @@ from pathlib import Path
 
 from softdlm.engine.answer import Generation
 from softdlm.errors import UsageError
-from softdlm.records.files import check_replaceable
+from softdlm.records.files import check_replaceable, write_text
+from softdlm.report.player.marks import marked
+from softdlm.report.player.page import data_of, named_apart, saved_page
 
 Saver = Callable[[Sequence[Generation], Path], list[Path]]
 
@@ -34,5 +36,14 @@ def save_traces(answers: Sequence[Generation], file: Path) -> list[Path]:
     return files
 
 
-SAVERS: dict[str, Saver] = {".json": save_traces}
+def save_page(answers: Sequence[Generation], file: Path) -> list[Path]:
+    """All of them on one page that plays them and needs no server."""
+    check_replaceable(file)
+    traces = [marked(answer.trace) for answer in answers]
+    methods = named_apart(traces, [str(number) for number in range(1, len(traces) + 1)])
+    write_text(file, saved_page(data_of(methods, title=traces[0].prompt[:60])))
+    return [file]
+
+
+SAVERS: dict[str, Saver] = {".json": save_traces, ".html": save_page}
 """By ending. Another kind of file is one line here."""

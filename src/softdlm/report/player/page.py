@@ -109,8 +109,13 @@ def read_methods(files: Sequence[Path]) -> list[Method]:
     for file, trace in zip(files, traces, strict=True):
         if not trace.passes:
             raise UsageError(f"{file} holds no passes: there is nothing to show")
+    return named_apart(traces, [file.stem for file in files])
+
+
+def named_apart(traces: Sequence[Trace], marks: Sequence[str]) -> list[Method]:
+    """Each by its feedback rule; those of one rule also by their marks."""
     labels = [label_of(trace) for trace in traces]
     return [
-        Method(label if labels.count(label) == 1 else f"{label} ({file.stem})", trace)
-        for label, trace, file in zip(labels, traces, files, strict=True)
+        Method(label if labels.count(label) == 1 else f"{label} ({mark})", trace)
+        for label, trace, mark in zip(labels, traces, marks, strict=True)
     ]
