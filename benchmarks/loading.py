@@ -23,7 +23,7 @@ from softdlm.models import tensor_file, weights
 from softdlm.models.family import Family
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import find_family
-from softdlm.models.weights import Weights
+from softdlm.models.weights import Precision, Weights
 
 SHAPE = {"model_type": "llada", "d_model": 2048, "n_heads": 16, "n_kv_heads": 16, "mlp_hidden_size": 5632}
 SHAPE |= {"block_type": "llama", "block_group_size": 1, "layer_norm_type": "rms", "activation_type": "silu"}
@@ -56,7 +56,7 @@ def seconds(folder: Path, family: Family, config: dict[str, Any], dtype: torch.d
     try:
         begun = time.perf_counter()
         with Weights(CheckpointFolder(folder)) as files:
-            files.load(family, config, dtype, torch.device("cpu"), hashing=False)
+            files.load(family, config, Precision(dtype), torch.device("cpu"), hashing=False)
         return time.perf_counter() - begun
     finally:
         tensor_file.largest = kept
