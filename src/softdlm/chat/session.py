@@ -188,9 +188,7 @@ COMMANDS = {
         ),
         Command("/rate N|RULE", "How many tokens a pass commits: 4, entropy(0.1), threshold(0.9).", _rate),
         Command("/compare [RULES, ...]", "The last question by two to four methods, and where they part.", _compare),
-        Command(
-            "/save FILE", "What was decoded last: a trace (.json), or a page to look at (.html).", _save
-        ),
+        Command("/save FILE", "What was decoded last: a trace (.json), or a page to look at (.html).", _save),
         Command("/reset", "Forget what was said.", _reset),
         Command("/help", "This list. Ctrl-C stops an answer; // begins a question with a slash.", _help),
         Command("/quit", "Leave, as Ctrl-D does.", _quit),
