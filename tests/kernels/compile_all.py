@@ -5,7 +5,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from softdlm import Euclidean, Slerp
-from softdlm.kernels import experts, few_rows, router, soft, split_kv_attention, vocabulary_triton
+from softdlm.kernels import experts, few_rows_triton, router, soft, split_kv_attention, vocabulary_triton
 
 NUMBERS: dict[str, str] = dict.fromkeys(("lam", "factor", "epsilon", "scale"), "fp32")
 POINTERS = {
@@ -19,6 +19,7 @@ POINTERS = {
     "*fp32": (
         "values", "reference_out", "rest_out", "slope_out", "references", "rests", "slopes", "log_confidence_out",
         "entropy_out", "one_minus_margin_out", "topk_probs", "weights", "weights_out", "partial", "sums", "squares",
+        "tops", "made_tops", "factors",
     ),
 }  # fmt: skip
 TYPES = NUMBERS | {name: kind for kind, names in POINTERS.items() for name in names}
@@ -48,7 +49,9 @@ def mixtures() -> None:
     eight = scaled | dict.fromkeys(("weight", "hidden", "inner", "codes"), "*fp8e4nv")
     compiled(experts._round, 4, eight, WIDTH=2048, ALL=2048)
     wide = scaled | dict.fromkeys(("hidden", "weight", "inner", "made", "mixed", "logits", "bias"), "*fp32")
-    compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, ROWS=64, OUTPUTS=64, INPUTS=64, PRECISE="tf32x3")
+    for exact in (True, False):
+        tile = {"ROWS": 64, "OUTPUTS": 64, "INPUTS": 64, "EXACT": exact}
+        compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, **tile)
     compiled(router._route, 1, TYPES | EXACT, GROUPS=8, EACH=32, CHOSEN=4, K=8, NORMED=True)
     compiled(experts._arrange, 4, CHUNK=experts.CHUNK)
     for rows in (16, 64):
@@ -66,12 +69,30 @@ def thin_layers() -> None:
     tile = {"OUTPUTS": 64, "INPUTS": 64, "ROWS": 32, "OVERLAP": True}
     types = TYPES | {"values": "*bf16", "columns": "*i64"}
     for overlap in (True, False):
-        compiled(few_rows._prepare, 4, OUTPUTS=64, ROWS=32, OVERLAP=overlap)
-    compiled(few_rows._project, 4, types, BIAS=True, PARTS=64, WIDTH=4096, HEADS=32, KV=32, **tile)
-    compiled(few_rows._gate, 4, PARTS=64, WIDTH=4096, **tile)
-    compiled(few_rows._add, 4, WIDTH=4096, **tile)
+        compiled(few_rows_triton.prepare_kernel, 4, OUTPUTS=64, ROWS=32, OVERLAP=overlap)
+    kernels = few_rows_triton
+    eight_bits = {"scale": "*fp32", "x": "*fp8e4nv", "weight": "*fp8e4nv"}
+    for norm in (False, True):
+        compiled(
+            kernels.round_kernel,
+            4,
+            types | {"codes": "*fp8e4nv"},
+            PARTS=64,
+            WIDTH=4096,
+            NORM=norm,
+            OUTPUTS=128,
+            ROWS=32,
+            OVERLAP=True,
+        )
+    for eight in (False, True):
+        own = types | (eight_bits if eight else {"scale": "*bf16"})
+        tile |= {"EIGHT": eight, "WIDTH": 4096}
+        compiled(kernels.project_kernel, 4, own, BIAS=True, PARTS=64, HEADS=32, KV=32, **tile)
+        compiled(kernels.add_kernel, 4, own, **tile)
+        compiled(kernels.gate_kernel, 4, own, PARTS=64, **tile)
     for whole in (True, False):
         tile = {"HEADS": 32, "GROUP": 1, "HEAD": 128, "ROWS": 32, "KEYS": 128, "PARTS": 4, "WHOLE": whole}
+        tile |= {"TOPS": whole}
         compiled(split_kv_attention._attend, 4, types, **tile, OVERLAP=True)
 
 

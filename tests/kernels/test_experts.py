@@ -71,6 +71,15 @@ def test_tokens_go_to_the_experts_that_the_stock_router_chooses(tokens: int, nor
     assert torch.allclose(weighed(our_weights, our_ids, 32), weighed(weights, ids, 32), atol=1e-6)
 
 
+def test_the_router_keeps_float32_precision_for_bfloat16_rows() -> None:
+    router = drawn(Glm4MoeTopkRouter(CONFIG))
+    x = torch.randn(70, 48, generator=generator(5)).bfloat16().to(DEVICE)
+    logits, _, _ = route(x, router.weight, router.e_score_correction_bias, 4, 2, 3, True, 2.5)
+    exact = x.double() @ router.weight.double().T
+    assert (logits - exact).abs().max() < 1e-5 * exact.abs().max()
+    assert (x @ router.weight.bfloat16().T - exact).abs().max() > 1e-3 * exact.abs().max(), "bfloat16 has not"
+
+
 def test_among_equal_experts_the_first_are_chosen() -> None:
     weight, bias = torch.zeros(32, 48, device=DEVICE), torch.zeros(32, device=DEVICE)
     _, weights, ids = route(torch.ones(2, 48, device=DEVICE), weight, bias, 4, 2, 3, True, 3.0)
@@ -142,8 +151,9 @@ def test_what_does_not_fit_is_left_as_it_is(dtype: torch.dtype, hidden: int) -> 
 def test_experts_in_eight_bits_make_what_plain_torch_makes_of_the_same_rounding(tokens: int, experts: int) -> None:
     config = deepcopy(CONFIG)
     config.n_routed_experts = config.num_local_experts = 48
+    config.hidden_size = 64
     module = drawn(Glm4MoeExperts(config))
-    x = torch.randn(tokens, 48, generator=generator(3)).to(DEVICE)
+    x = torch.randn(tokens, 64, generator=generator(3)).to(DEVICE)
     ids = torch.stack([torch.randperm(48, generator=generator(n))[:3] % experts for n in range(tokens)]).to(DEVICE)
     weights = torch.rand(tokens, 3, generator=generator(4)).to(DEVICE)
     exact = module(x, ids, weights)
@@ -152,7 +162,7 @@ def test_experts_in_eight_bits_make_what_plain_torch_makes_of_the_same_rounding(
         setattr(module, name, torch.nn.Parameter(codes, requires_grad=False))
         setattr(module, f"{name}_scale", torch.nn.Parameter(scale.squeeze(-1), requires_grad=False))
     scales = module.gate_up_proj_scale, module.down_proj_scale
-    tiles = Tiles(outputs=32, inputs=16)  # one tile holds all that a token's second product reads, as one row does
+    tiles = Tiles(outputs=32, inputs=32)  # one tile holds all that a token's second product reads, as one row does
     made = mix_with(tiles, 16, x, ids, weights, module.gate_up_proj, module.down_proj, scales)
     expected = emulated_experts(module, x, ids, weights)
     assert (made - expected).norm() < (0.01 if DEVICE == "cuda" else 0.12) * expected.norm()

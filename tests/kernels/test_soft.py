@@ -87,7 +87,9 @@ def world(table: Tensor, ids: Tensor, probs: Tensor, chosen: Tensor) -> World:
     prediction = Prediction(ids[:, 0], flat, flat, flat, ids, probs).on(chosen)
     embeds = torch.randn(*chosen.shape, table.shape[1], generator=generator(1)).to(DEVICE).to(table.dtype)
     count = torch.zeros(len(chosen), 1, dtype=torch.long, device=DEVICE)
-    return World(prediction, Embeddings(table, table[-1]), chosen, embeds, Context(*[count] * 5))
+    zero, no = count[0, 0], torch.tensor(False, device=DEVICE)
+    context = Context(*[count] * 5, index=zero, soft=no, ends=no, in_block=~no)
+    return World(prediction, Embeddings(table, table[-1]), chosen, embeds, context)
 
 
 @st.composite

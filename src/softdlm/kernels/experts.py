@@ -25,20 +25,20 @@ from softdlm.kernels.tiles import LEAST, Tiles, jit, padded, side
 
 TILES = Tiles(outputs=128, inputs=64)
 """The fastest tile sizes measured (benchmarks/layers.py; others in dev/LOG.md)."""
-TILES_8 = Tiles(outputs=128, inputs=128)
+TILES_8 = Tiles(outputs=64, inputs=128)
 """The same for weights in eight bits."""
 LARGEST: tl.constexpr = tl.constexpr(448.0)
 """The largest number of e4m3."""
 MOST = 64
 """Most choices per tile."""
-CHUNK = 1024
+CHUNK = 2048
 """Choices that a program of `_arrange` reads at once."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def fits(dtype: torch.dtype, *sides: int) -> bool:
+def fits(dtype: torch.dtype, *sides: int, least: int = LEAST) -> bool:
     """Whether weights of this dtype and these sizes divide into tiles."""
-    return dtype in DTYPES and all(side(LEAST, each) == LEAST for each in sides)
+    return dtype in DTYPES and all(side(least, each) == least for each in sides)
 
 
 @library.custom_op(

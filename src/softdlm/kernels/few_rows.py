@@ -6,25 +6,62 @@ activates. A norm is split in two: the kernel that writes rows also writes them 
 of their squares; the kernel that multiplies those rows divides its products by the root mean square. The unfused layer
 takes about fifteen kernels, most so short that launching them dominates. Results do not depend on the order in which
 programs run.
+
+Weights in eight bits (e4m3) have a scale per output. Rows that meet them are first rounded to e4m3, each with a scale
+of its own, as models/fp8.py does it. The kernel that writes them also writes the largest magnitude of each part, so
+rounding reads them once. Rounding them in the kernel that multiplies was twice as slow: every program did it again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, no_type_check
+from typing import Any, NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softdlm.kernels.tiles import LEAST, Tiles, after, jit, overlap
+from softdlm.kernels.few_rows_triton import (
+    add_kernel,
+    gate_kernel,
+    prepare_kernel,
+    project_kernel,
+    round_kernel,
+)
+from softdlm.kernels.tiles import LEAST, Tiles, overlap
 
 PROJECT, GATE, ADD = Tiles(inputs=64, stages=5), Tiles(), Tiles(stages=8)
 """Tile sizes for LLaDA-8B on an H200, measured by benchmarks/layers.py."""
+PROJECT_8, GATE_8, ADD_8 = Tiles(stages=6), Tiles(), Tiles(inputs=256, stages=6)
+"""The same for weights in eight bits."""
 MOST = 64
 """Most rows: with more, products are no longer bound by reading the weights."""
+
+
+class LinearMap(NamedTuple):
+    weight: Float[Tensor, "N K"]
+    scale: Float[Tensor, "N"] | None = None
+    """Of each output, where the weights are in eight bits."""
+    bias: Float[Tensor, "N"] | None = None
+
+    def fed(self, rows: Rows | ScaledRows) -> dict[str, Any]:
+        """Arguments that the kernels of products share: the weights, and the rows as they meet them."""
+        given: dict[str, Any] = {"weight": self.weight, "scale": self.scale, "EIGHT": self.scale is not None}
+        normed = isinstance(rows, ScaledRows)
+        if normed:
+            given |= {"squares": rows.squares, "epsilon": rows.epsilon, "PARTS": len(rows.squares)}
+        x = rows.scaled if normed else rows.x
+        if self.scale is None:
+            return given | {"x": x, "factors": x, "scale": x}
+        codes, factors = rounded(x, rows)
+        return given | {"x": codes, "factors": factors}
+
+
+class Rows(NamedTuple):
+    """Rows without a norm, and the largest magnitudes of their parts."""
+
+    x: Float[Tensor, "M K"]
+    tops: Float[Tensor, "parts M"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +73,14 @@ class ScaledRows:
     """`x` times the gain of the norm."""
     squares: Float[Tensor, "parts M"]
     """Partial sums of squares: summed over `parts` they give each row's sum of squares."""
+    tops: Float[Tensor, "parts M"]
+    """Largest magnitudes of the parts of `scaled`."""
     epsilon: float
 
     @staticmethod
     def like(x: Float[Tensor, "M D"], norm: Norm, outputs: int) -> ScaledRows:
-        parts = x.shape[1] // outputs
-        squares = x.new_empty(parts, len(x), dtype=torch.float32)
-        return ScaledRows(torch.empty_like(x), torch.empty_like(x), squares, norm.epsilon)
+        squares, tops = x.new_empty(2, x.shape[1] // outputs, len(x), dtype=torch.float32)
+        return ScaledRows(torch.empty_like(x), torch.empty_like(x), squares, tops, norm.epsilon)
 
 
 class Norm(NamedTuple):
@@ -54,179 +92,77 @@ def prepare(x: Float[Tensor, "M D"], norm: Norm) -> ScaledRows:
     """Scale rows that no kernel of this module has written."""
     launch = Tiles().launch(x, len(x), x.shape[1], LEAST)
     made = ScaledRows.like(x, norm, launch["OUTPUTS"])
-    _prepare[(len(made.squares),)](
-        x, norm.gain, made.scaled, made.squares, len(x), x.shape[1], OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"],
-        **overlap(x),
+    prepare_kernel[(len(made.squares),)](
+        x, norm.gain, made.scaled, made.squares, made.tops, len(x), x.shape[1], OUTPUTS=launch["OUTPUTS"],
+        ROWS=launch["ROWS"], **overlap(x),
     )  # fmt: skip
     return replace(made, x=x)
 
 
+def rounded(x: Float[Tensor, "M K"], rows: Rows | ScaledRows) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M"]]:
+    """The rows as e4m3, and the factor of each row's products."""
+    width, norm = x.shape[1], isinstance(rows, ScaledRows)
+    codes, factors = torch.empty_like(x, dtype=torch.float8_e4m3fn), x.new_empty(len(x), dtype=torch.float32)
+    launch = Tiles(outputs=128).launch(x, len(x), width, LEAST)
+    round_kernel[(width // launch["OUTPUTS"],)](
+        x, rows.tops, rows.squares if norm else rows.tops, rows.epsilon if norm else 0.0, codes, factors, len(x),
+        PARTS=len(rows.tops), WIDTH=width, NORM=norm, OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"], **overlap(x),
+    )  # fmt: skip
+    return codes, factors
+
+
 def project(
     rows: ScaledRows,
-    weight: Float[Tensor, "N D"],
-    bias: Float[Tensor, "N"] | None,
+    map: LinearMap,
     turn: tuple[Float[Tensor, "B Q d"], Float[Tensor, "B Q d"]],
     keys: Float[Tensor, "B kv L d"],
     values: Float[Tensor, "B kv L d"],
     columns: Int[Tensor, "B Q"],
     written: Bool[Tensor, "B Q"],
-    tiles: Tiles = PROJECT,
+    tiles: Tiles | None = None,
 ) -> Float[Tensor, "M heads d"]:
     """Returns the queries and stores keys and values of the `written` rows at their columns. A tile is half a head."""
     kv, length, head = keys.shape[1:]
-    heads, x = len(weight) // head - 2 * kv, rows.scaled
+    heads, x = len(map.weight) // head - 2 * kv, rows.scaled
     queries = x.new_empty(len(x), heads, head)
     cos, sin = (each.contiguous() for each in turn)
-    _project[(heads + 2 * kv,)](
-        x, rows.squares, rows.epsilon, weight, weight if bias is None else bias, cos, sin, queries, keys, values,
-        columns.contiguous(), written.contiguous(), len(x), columns.shape[1], length, BIAS=bias is not None,
-        PARTS=len(rows.squares), WIDTH=x.shape[1], HEADS=heads, KV=kv,
-        **replace(tiles, outputs=head // 2).launch(x, len(x), head // 2, x.shape[1], 2),
-        **overlap(x),
+    tiles = replace(tiles or (PROJECT if map.scale is None else PROJECT_8), outputs=head // 2)
+    launch = fitted(tiles, x, map, head // 2, matrices=2)
+    project_kernel[(heads + 2 * kv,)](
+        bias=map.weight if map.bias is None else map.bias, cos=cos, sin=sin, queries=queries, keys=keys,
+        values=values, columns=columns.contiguous(), written=written.contiguous(),
+        rows=len(x), each=columns.shape[1], length=length, BIAS=map.bias is not None, WIDTH=x.shape[1], HEADS=heads,
+        KV=kv, **map.fed(rows), **launch, **overlap(x),
     )  # fmt: skip
     return queries
 
 
-def add(
-    x: Float[Tensor, "M D"], weight: Float[Tensor, "H D"], to: ScaledRows, norm: Norm, tiles: Tiles = ADD
-) -> ScaledRows:
-    """`to` plus x times the weights, prepared for `norm`."""
-    launch = tiles.launch(x, len(x), len(weight), x.shape[1])
+def add(rows: Rows, map: LinearMap, to: ScaledRows, norm: Norm, tiles: Tiles | None = None) -> ScaledRows:
+    """`to` plus the rows times the weights, prepared for `norm`."""
+    x, outputs = rows.x, len(map.weight)
+    launch = fitted(tiles or (ADD if map.scale is None else ADD_8), x, map, outputs)
     made = ScaledRows.like(to.x, norm, launch["OUTPUTS"])
-    _add[(len(made.squares),)](
-        x, weight, to.x, norm.gain, made.x, made.scaled, made.squares, len(x), len(weight), WIDTH=x.shape[1], **launch,
-        **overlap(x),
+    add_kernel[(len(made.squares),)](
+        to=to.x, gain=norm.gain, made=made.x, scaled=made.scaled, squares=made.squares,
+        tops=made.tops, rows=len(x), width=outputs,
+        WIDTH=x.shape[1], **map.fed(rows), **launch, **overlap(x),
     )  # fmt: skip
     return made
 
 
-def gate(rows: ScaledRows, weight: Float[Tensor, "N D"], tiles: Tiles = GATE) -> Float[Tensor, "M H"]:
+def gate(rows: ScaledRows, map: LinearMap, tiles: Tiles | None = None) -> Rows:
     """silu(x G) * (x U) for the normed rows x; G and U are the two halves of the weights."""
-    x, width = rows.scaled, len(weight) // 2
-    made = x.new_empty(len(x), width)
-    launch = tiles.launch(x, len(x), width, x.shape[1], 2)
-    _gate[(width // launch["OUTPUTS"],)](
-        x, rows.squares, rows.epsilon, weight, made, len(x), width, PARTS=len(rows.squares), WIDTH=x.shape[1], **launch,
+    x, width = rows.scaled, len(map.weight) // 2
+    launch = fitted(tiles or (GATE if map.scale is None else GATE_8), x, map, width, matrices=2)
+    programs = width // launch["OUTPUTS"]
+    made = Rows(x.new_empty(len(x), width), x.new_empty(programs, len(x), dtype=torch.float32))
+    gate_kernel[(programs,)](
+        made=made.x, made_tops=made.tops, rows=len(x), width=width, WIDTH=x.shape[1], **map.fed(rows), **launch,
         **overlap(x),
     )  # fmt: skip
     return made
 
 
-@jit
-@no_type_check
-def _prepare(x, gain, scaled, squares, rows, width, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr):
-    after(OVERLAP)
-    row = tl.arange(0, ROWS)
-    real = row < rows
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    value = tl.load(x + row[None, :] * width + output[:, None], mask=real[None, :], other=0.0)
-    _ready(value, gain, scaled, squares, row, real, output, rows, width)
-
-
-@jit
-@no_type_check
-def _ready(value, gain, scaled, squares, row, real, output, rows, width):
-    """Store the rows times the next norm's gain, and this tile's part of their sums of squares."""
-    wide = value.to(tl.float32)
-    times = wide * tl.load(gain + output).to(tl.float32)[:, None]
-    place = row[None, :] * width + output[:, None]
-    tl.store(scaled + place, times.to(scaled.dtype.element_ty), mask=real[None, :])
-    tl.store(squares + tl.program_id(0) * rows + row, tl.sum(wide * wide, 0), mask=real)
-
-
-@jit
-@no_type_check
-def _pair(
-    x, squares, epsilon, weight, row, rows, output, gap, PARTS: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr
-):
-    """Normed rows times two tiles of weights that lie `gap` outputs apart; each result is [OUTPUTS, ROWS]."""
-    real = row < rows
-    column = tl.arange(0, INPUTS)
-    x = x + row[None, :] * WIDTH + column[:, None]
-    first = weight + output.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    second = first + gap.to(tl.int64) * WIDTH
-    one = tl.zeros([output.shape[0], row.shape[0]], tl.float32)
-    other = tl.zeros([output.shape[0], row.shape[0]], tl.float32)
-    for start in range(0, WIDTH, INPUTS):
-        part = tl.load(x + start, mask=real[None, :], other=0.0)
-        one = tl.dot(tl.load(first + start), part, one, input_precision="ieee")
-        other = tl.dot(tl.load(second + start), part, other, input_precision="ieee")
-    every = tl.arange(0, triton.next_power_of_2(PARTS))[:, None]
-    each = tl.load(squares + every * rows + row[None, :], mask=(every < PARTS) & real[None, :], other=0.0)
-    factor = tl.rsqrt(tl.sum(each, 0) / WIDTH + epsilon)[None, :]
-    return one * factor, other * factor
-
-
-@jit
-@no_type_check
-def _project(
-    x, squares, epsilon, weight, bias, cos, sin, queries, keys, values, columns, written, rows, each, length,
-    BIAS: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    after(OVERLAP)
-    head = tl.program_id(0)
-    row = tl.arange(0, ROWS)
-    real = row < rows
-    part = tl.arange(0, OUTPUTS)
-    output = head * 2 * OUTPUTS + part
-    gap = tl.full([], OUTPUTS, tl.int32)
-    low, high = _pair(x, squares, epsilon, weight, row, rows, output, gap, PARTS, WIDTH, INPUTS)
-    if BIAS:
-        low += tl.load(bias + output).to(tl.float32)[:, None]
-        high += tl.load(bias + output + OUTPUTS).to(tl.float32)[:, None]
-    if head < HEADS + KV:
-        turn = row[None, :] * 2 * OUTPUTS + part[:, None]
-        c = tl.load(cos + turn, mask=real[None, :], other=0.0).to(tl.float32)
-        s = tl.load(sin + turn, mask=real[None, :], other=0.0).to(tl.float32)
-        low, high = low * c - high * s, high * c + low * s
-    if head < HEADS:
-        to = queries + (row * HEADS + head) * 2 * OUTPUTS
-        stored = real
-    else:
-        kept = keys if head < HEADS + KV else values
-        column = tl.load(columns + row, mask=real, other=0)
-        to = kept + (((row // each) * KV + (head - HEADS) % KV).to(tl.int64) * length + column) * 2 * OUTPUTS
-        stored = real & (tl.load(written + row, mask=real, other=0) != 0)
-    place = to[None, :] + part[:, None]
-    tl.store(place, low.to(queries.dtype.element_ty), mask=stored[None, :])
-    tl.store(place + OUTPUTS, high.to(queries.dtype.element_ty), mask=stored[None, :])
-
-
-@jit
-@no_type_check
-def _add(
-    x, weight, to, gain, made, scaled, squares, rows, width, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    after(OVERLAP)
-    row = tl.arange(0, ROWS)
-    real = row < rows
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    column = tl.arange(0, INPUTS)
-    x = x + row[None, :] * WIDTH + column[:, None]
-    weight = weight + output.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    total = tl.zeros([OUTPUTS, ROWS], tl.float32)
-    for start in range(0, WIDTH, INPUTS):
-        part = tl.load(x + start, mask=real[None, :], other=0.0)
-        total = tl.dot(tl.load(weight + start), part, total, input_precision="ieee")
-    place = row[None, :] * width + output[:, None]
-    total += tl.load(to + place, mask=real[None, :], other=0.0).to(tl.float32)
-    value = total.to(made.dtype.element_ty)
-    tl.store(made + place, value, mask=real[None, :])
-    _ready(value, gain, scaled, squares, row, real, output, rows, width)
-
-
-@jit
-@no_type_check
-def _gate(
-    x, squares, epsilon, weight, made, rows, width, PARTS: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr, ROWS: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    after(OVERLAP)
-    row = tl.arange(0, ROWS)
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    gated, upped = _pair(x, squares, epsilon, weight, row, rows, output, width, PARTS, WIDTH, INPUTS)
-    product = gated * tl.sigmoid(gated) * upped
-    place = row[None, :] * width + output[:, None]
-    tl.store(made + place, product.to(made.dtype.element_ty), mask=(row < rows)[None, :])
+def fitted(tiles: Tiles, x: Float[Tensor, "M K"], map: LinearMap, outputs: int, matrices: int = 1) -> dict[str, Any]:
+    """Launch options of a product."""
+    return tiles.launch(x if map.scale is None else map.weight, len(x), outputs, x.shape[1], matrices)

@@ -31,9 +31,9 @@ def route(
     rows, (experts, width) = len(hidden), weight.shape
     if rows:
         launch = TILES.launch(weight, min(padded(rows), MOST), experts, width)
-        precise = "tf32x3" if hidden.dtype == torch.bfloat16 else "ieee"
+        exact = hidden.dtype != torch.bfloat16
         _score[(triton.cdiv(rows, launch["ROWS"]), experts // launch["OUTPUTS"])](
-            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, PRECISE=precise, **launch
+            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, EXACT=exact, **launch
         )
         _route[(rows,)](
             logits, bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups, CHOSEN=chosen, K=k,
@@ -59,9 +59,9 @@ def _routed(hidden: Tensor, weight: Tensor, k: int) -> tuple[Tensor, Tensor, Ten
 @no_type_check
 def _score(
     hidden, weight, logits, rows, WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PRECISE: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """The router's product. On bfloat16 inputs it uses three TF32 products, which keep float32 precision."""
+    """The router's product. TF32 holds bfloat16 rows exactly, and a float32 weight as the sum of two numbers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     real = row < rows
     expert = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -71,7 +71,13 @@ def _score(
     total = tl.zeros([ROWS, OUTPUTS], tl.float32)
     for start in range(0, WIDTH, INPUTS):
         part = tl.load(x + start, mask=real[:, None], other=0.0).to(tl.float32)
-        total = tl.dot(part, tl.load(rule + start), total, input_precision=PRECISE)
+        each = tl.load(rule + start)
+        if EXACT:
+            total = tl.dot(part, each, total, input_precision="ieee")
+        else:
+            high = (each.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+            total = tl.dot(part, high, total, input_precision="tf32")
+            total = tl.dot(part, each - high, total, input_precision="tf32")
     tl.store(logits + row.to(tl.int64)[:, None] * EXPERTS + expert[None, :], total, mask=real[:, None])
 
 

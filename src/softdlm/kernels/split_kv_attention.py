@@ -24,8 +24,12 @@ def attend(
     values: Float[Tensor, "B kv L d"],
     scale: float,
     count: Int[Tensor, "N"],
+    tops: Float[Tensor, "heads M"] | None = None,
 ) -> Float[Tensor, "M D"]:
-    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after."""
+    """Full attention: every row sees every key. `count` has a counter per head and row, zero before and after.
+
+    `tops` is filled with the largest magnitude of each head's part of a row.
+    """
     batch, kv, length, head = keys.shape
     rows, heads, _ = queries.shape
     each = rows // batch
@@ -37,9 +41,9 @@ def attend(
     partial = queries.new_empty(batch * heads, parts, taken, head, dtype=torch.float32)
     sums = queries.new_empty(batch * heads, parts, 2, taken, dtype=torch.float32)
     _attend[(batch * heads, parts)](
-        queries, keys, values, made, partial, sums, count, scale * math.log2(math.e), each, length, run,
-        HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS, PARTS=parts, WHOLE=length % KEYS == 0,
-        num_warps=4, num_stages=3, **overlap(queries),
+        queries, keys, values, made, partial, sums, count, sums if tops is None else tops, scale * math.log2(math.e),
+        each, length, run, TOPS=tops is not None, HEADS=heads, GROUP=heads // kv, HEAD=head, ROWS=taken, KEYS=KEYS,
+        PARTS=parts, WHOLE=length % KEYS == 0, num_warps=4, num_stages=3, **overlap(queries),
     )  # fmt: skip
     return made.flatten(1)
 
@@ -66,9 +70,9 @@ def _(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 @jit
 @no_type_check
 def _attend(
-    queries, keys, values, made, partial, sums, count, scale, each, length, run, HEADS: tl.constexpr,
-    GROUP: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, OVERLAP: tl.constexpr,
+    queries, keys, values, made, partial, sums, count, tops, scale, each, length, run, TOPS: tl.constexpr,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    PARTS: tl.constexpr, WHOLE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     after(OVERLAP)
     which = tl.program_id(0)
@@ -118,4 +122,8 @@ def _attend(
             fade = tl.exp2(tl.load(sums + theirs * 2 + row) - top)
             total += fade * tl.load(sums + theirs * 2 + ROWS + row)
             mean += fade[:, None] * tl.load(partial + theirs.to(tl.int64) * HEAD + grid)
-        tl.store(made + at, (mean / total[:, None]).to(made.dtype.element_ty), mask=real[:, None])
+        mean = mean / total[:, None]
+        tl.store(made + at, mean.to(made.dtype.element_ty), mask=real[:, None])
+        if TOPS:
+            all = tl.num_programs(0) // HEADS * each
+            tl.store(tops + head * all + first + row, tl.max(tl.abs(mean), 1), mask=real)

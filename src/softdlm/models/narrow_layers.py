@@ -13,11 +13,14 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 from softdlm.kernels import few_rows
 from softdlm.kernels.split_kv_attention import attend
 from softdlm.kernels.tiles import LEAST, side
+from softdlm.models.fp8 import CODES, EMULATED
 from softdlm.models.hf_cache import WindowLayer
 
 ENOUGH = 64
 """Fewest programs per product at which these kernels are faster than compiled layers (one H200, benchmarks/layers.py).
 LLaDA-8B has 96 and 64: 137 us with 32 rows, compiled 152. Dream-7B has 36 and 56: 181 us with 33 rows, compiled 162."""
+LEAST_8 = 32
+"""Shortest side of a tile of eight-bit weights that tl.dot accepts."""
 
 
 class NarrowLayer:
@@ -49,17 +52,22 @@ class NarrowLayer:
     ) -> Float[Tensor, "B Q D"]:
         window, (keys, values), rows = kept.window, kept.stored, self.rows(hidden)
         assert window.written is not None
-        maps = self.attention.q_proj.joined
-        queries = few_rows.project(rows, maps.weight, maps.bias, turn, keys, values, window.columns, window.written)
+        maps = map_of(self.attention.q_proj)
+        queries = few_rows.project(rows, maps, turn, keys, values, window.columns, window.written)
         count = self.count(len(keys) * queries.shape[1], hidden.device)
-        seen = attend(queries, keys, values, self.attention.scaling, count)
-        rows = few_rows.add(seen, self.attention.o_proj.weight, rows, self.after)
-        inner = few_rows.gate(rows, self.mlp.gate_proj.joined.weight)
+        tops = queries.new_empty(queries.shape[1], len(queries), dtype=torch.float32)
+        seen = few_rows.Rows(attend(queries, keys, values, self.attention.scaling, count, tops), tops)
+        rows = few_rows.add(seen, map_of(self.attention.o_proj), rows, self.after)
+        inner = few_rows.gate(rows, map_of(self.mlp.gate_proj))
         following = self.following or self
-        rows = few_rows.add(inner, self.mlp.down_proj.weight, rows, following.before)
+        rows = few_rows.add(inner, map_of(self.mlp.down_proj), rows, following.before)
         made = rows.x.view_as(hidden)
         following.ready = None if following is self else (made, rows)
         return made
+
+    @property
+    def maps(self) -> list[Any]:
+        return [self.attention.q_proj, self.attention.o_proj, self.mlp.gate_proj, self.mlp.down_proj]
 
     def rows(self, hidden: Float[Tensor, "B Q D"]) -> few_rows.ScaledRows:
         """The scaled rows that the previous layer left for this input, else made from `hidden`."""
@@ -75,20 +83,32 @@ class NarrowLayer:
         return self.counts[size]
 
 
+def map_of(module: Any) -> few_rows.LinearMap:
+    """The weights of a linear map, or of the fused one that it is a slice of."""
+    whole = getattr(module, "joined", module)
+    scale = whole.scale if whole is not module else getattr(module, "weight_scale", None)
+    return few_rows.LinearMap(whole.weight, scale, whole.bias)
+
+
 def narrowed(layer: Any) -> NarrowLayer | None:
-    """The layer on the kernels, or None unless its class is known, it is bfloat16 and its sizes are whole tiles."""
+    """The layer on the kernels, or None unless its class is known, its weights are of a type that they read, and its
+    sizes are whole tiles."""
     if type(layer) not in (LlamaDecoderLayer, Qwen2DecoderLayer):
         return None
-    weights = [layer.mlp.down_proj.weight, layer.self_attn.o_proj.weight]
-    maps: list[Any] = [getattr(part, "joined", None) for part in (layer.self_attn.q_proj, layer.mlp.gate_proj)]
-    biased = any(each.bias is not None for each in (layer.mlp.down_proj, layer.self_attn.o_proj))
+    narrow = NarrowLayer(layer)
+    if not all(hasattr(each, "joined") for each in (narrow.attention.q_proj, narrow.mlp.gate_proj)):
+        return None
+    project, output, gate, down = maps = [map_of(each) for each in narrow.maps]
     head = layer.self_attn.head_dim
-    if None in maps or maps[1].bias is not None or biased or head & (head - 1) or not 32 <= head <= 128:
+    biased = any(each.bias is not None for each in (output, gate, down))
+    if biased or head & (head - 1) or not 32 <= head <= 128:
         return None
-    sizes = [size for weight in weights for size in weight.shape]
-    if {each.weight.dtype for each in maps} | {each.dtype for each in weights} != {torch.bfloat16}:
+    if any(each.weight.dtype != (torch.bfloat16 if each.scale is None else CODES) for each in maps):
         return None
-    if any(side(LEAST, size) < LEAST for size in sizes):
+    if EMULATED in (getattr(getattr(each, "joined", each), "kind", None) for each in narrow.maps):
         return None
-    programs = len(maps[0].weight) // head, len(weights[0]) // few_rows.ADD.outputs
-    return NarrowLayer(layer) if min(programs) >= ENOUGH else None
+    least = LEAST if all(each.scale is None for each in maps) else LEAST_8
+    if any(side(least, size) < least for each in (output, down) for size in each.weight.shape):
+        return None
+    programs = len(project.weight) // head, len(output.weight) // few_rows.ADD.outputs
+    return narrow if min(programs) >= ENOUGH else None
