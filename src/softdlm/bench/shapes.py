@@ -56,11 +56,12 @@ class Sizes:
 SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
 TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
 DENSE = (
-    *("ceilings", "identical", "fp8", "public", "whole", "memory", "feedback", "caches"),
+    *("ceilings", "identical", "fp8", "public", "served", "whole", "memory", "feedback", "caches"),
     *("refresh", "batches", "growth"),
 )
-MIXTURE = ("ceilings", "identical", "fp8", "public", "whole", "feedback", "growth")
+MIXTURE = ("ceilings", "identical", "fp8", "public", "served", "whole", "feedback", "growth")
 """Suites of a mixture of experts. Without caches: floors do not model block-causal attention yet."""
+BUILTIN = ("ceilings", "feedback", "whole", "public", "served", "evaluated", "problems", "growth")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ SHAPES: dict[str, NetworkShape] = {
             "dream-7b", DREAM_7B, suites=tuple(suite for suite in DENSE if suite != "batches"), tiny="tiny-dream"
         ),
         NetworkShape("llada2-mini", LLADA2_MINI, suites=MIXTURE, tiny="tiny-llada2"),
-        NetworkShape("builtin", None, SMALL, ("ceilings", "feedback", "whole", "public", "problems", "growth")),
+        NetworkShape("builtin", None, SMALL, BUILTIN),
         *(
             NetworkShape(name, config | _CONFIGS[name], TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
             for name, config in _TINY.items()

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from softdlm.bench.builtin_tasks import problems
 from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow, pass_row
-from softdlm.bench.eight_bits import fp8
+from softdlm.bench.eight_bits import ADAPTIVE, fp8
 from softdlm.bench.growth import growth
 from softdlm.bench.measure import FULL, Timings, allocations, interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
 from softdlm.bench.public_calls import public
 from softdlm.bench.reference import plain_loop
+from softdlm.bench.served_calls import evaluated, served
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.targets import Check
 from softdlm.bench.workload import Decode, prompts
 from softdlm.cache import Dual, Prefix
-from softdlm.feedback import Mask, Slerp
+from softdlm.commit import EntropyBound
+from softdlm.feedback import Slerp
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.registry import title
+from softdlm.wrapped_feedback import Alternate
 
+TWO = "vanilla", "slerp"
+"""Methods whose decodes have as many passes as each other."""
 ROUNDS = 3
 """Factor on the number of repeats where two methods differ by little."""
-METHODS = {"vanilla": Mask(), "slerp": Slerp()}
+TURNS = Alternate(Slerp(1, 0.3))
+METHODS: dict[str, dict[str, Any]] = {
+    "vanilla": {},
+    "slerp": {"feedback": Slerp()},
+    "alternate": {"feedback": TURNS},
+    "recommended": {"feedback": TURNS, "commit": EntropyBound(ADAPTIVE)},
+}
+"""What a decode changes; the settings recommended for models that nobody tuned are the last."""
 
 
 def ceilings(bench: Bench) -> SuiteResult:
@@ -94,55 +108,55 @@ def fresh(model: NetworkDenoiser) -> NetworkDenoiser:
 
 
 def feedback(bench: Bench) -> SuiteResult:
-    """What soft tokens cost: SLERP and vanilla take turns and are compared round by round."""
+    """What soft tokens cost: the methods take turns and are compared with vanilla round by round."""
     return _by_decodes(bench) if bench.model.device.type == "cpu" else _by_passes(bench)
 
 
 def _by_passes(bench: Bench) -> SuiteResult:
-    """Compare captured passes only: the host does the same for both methods, but its times vary."""
+    """Compare captured passes only: the host does the same for all methods, but its times vary."""
     engine = "static" if bench.engine == "static" else "compiled"
-    size, rates = bench.sizes.block, bench.sizes.rates
-    whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
-    kinds = {"feedback": ("no cache", WHOLE, whole)}
+    modes = {"no cache": bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 8))}
     if not bench.model.blocks_from_zero:
-        cached = replace(bench.decode, block=size, cache=Dual()).ending(min(4 * size, bench.sizes.new), rates[0])
-        kinds |= {"feedback cached": ("dual cache", STEP, cached)}
-    rows, checks = [], []
-    for target, (cache, kind, decode) in kinds.items():
-        bench.say(f"passes of {decode}, vanilla and SLERP in turn")
-        methods = _by_method(decode)
-        times = pass_times(bench.model, methods, engine, ROUNDS * bench.sizes.repeats, bench.budget)
-        rows += [
-            {"method": name, "cache": cache, "pass": each, "ms a pass": 1e3 * spent.median}
-            | {"spread, %": 100 * spent.spread, "rounds": len(spent.seconds)}
-            for name, found in times.items()
-            for each, spent in found.items()
-        ]
-        checks.append(Check(target, _more(times["vanilla"][kind].seconds, times["slerp"][kind].seconds)))
+        block, few = replace(bench.decode, block=bench.sizes.block), min(4 * bench.sizes.block, bench.sizes.new)
+        cached = {"dual cache": Dual(), "prefix cache": Prefix()}
+        modes |= {
+            name: replace(block, cache=policy).ending(few, bench.sizes.rates[0]) for name, policy in cached.items()
+        }
+    rows, most = [], {WHOLE: ("feedback", -math.inf), STEP: ("feedback cached", -math.inf)}
+    for mode, decode in modes.items():
+        bench.say(f"passes of {decode}, all methods in turn")
+        found = pass_times(bench.model, _by_method(decode), engine, 2 * bench.sizes.repeats, bench.budget)
+        for name, kind in ((name, kind) for name, kinds in found.items() for kind in kinds):
+            times = found[name][kind]
+            more = _more(found["vanilla"][kind].seconds, times.seconds)
+            rows.append({"method": name, "cache": mode, "pass": kind, "ms a pass": 1e3 * times.median, "more, %": more})
+            rows[-1] |= {"spread, %": 100 * times.spread, "rounds": len(times.seconds)}
+            most[kind] = most[kind][0], max(most[kind][1], more if name != "vanilla" else -math.inf)
+    checks = [Check(*each) for each in most.values() if each[1] > -math.inf]
     return SuiteResult(rows, checks, ["Captured passes timed by CUDA events; each round is the median over a decode."])
 
 
 def _by_decodes(bench: Bench) -> SuiteResult:
     whole = bench.decode.ending(bench.sizes.new, max(1, bench.sizes.new // 16))
     bench.say("whole canvas, vanilla and SLERP in turn")
-    methods = _by_method(whole)
+    methods = _by_method(whole, TWO)
     calls = {name: bench.call(decode) for name, decode in methods.items()}
     times = interleave(calls, bench.model.device, ROUNDS * bench.sizes.repeats, bench.budget)
     rows = [{"method": name, "decode": "no cache"} | bench.row(methods[name], times[name]) for name in methods]
     checks = [Check("feedback", _more(times["vanilla"].seconds, times["slerp"].seconds))]
     if bench.model.blocks_from_zero:
         return SuiteResult(rows, checks)
-    steps = cached_steps(bench, _by_method(replace(bench.decode, cache=Dual())))
+    steps = cached_steps(bench, _by_method(replace(bench.decode, cache=Dual()), TWO))
     rows += [{"method": name, "decode": "dual-cache step"} | row for name, (row, _) in steps.items()]
     return SuiteResult(rows, [*checks, Check("feedback cached", _more(steps["vanilla"][1], steps["slerp"][1]))])
 
 
-def _by_method(decode: Decode) -> dict[str, Decode]:
-    return {name: replace(decode, feedback=rule) for name, rule in METHODS.items()}
+def _by_method(decode: Decode, methods: Sequence[str] = tuple(METHODS)) -> dict[str, Decode]:
+    return {name: replace(decode, **METHODS[name]) for name in methods}
 
 
 def _more(vanilla: Sequence[float], slerp: Sequence[float]) -> float:
-    """How much longer SLERP takes, in %: the median over rounds, because a drift in speed affects both of a round."""
+    """How much longer the second takes, in %: the median over rounds, as a drift in speed affects both of a round."""
     return 100 * (statistics.median(b / a for a, b in zip(vanilla, slerp, strict=True)) - 1)
 
 
@@ -245,5 +259,8 @@ def batches(bench: Bench) -> SuiteResult:
 
 SUITES: dict[str, Callable[[Bench], SuiteResult]] = {
     part.__name__: part
-    for part in (ceilings, identical, memory, feedback, whole, caches, public, fp8, refresh, batches, problems, growth)
+    for part in (
+        *(ceilings, identical, memory, feedback, whole, caches, public, served, evaluated, fp8, refresh, batches),
+        *(problems, growth),
+    )
 }

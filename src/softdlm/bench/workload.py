@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from softdlm.cache import CachePolicy, Prefix
-from softdlm.commit import TopN
+from softdlm.commit import CommitRule, TopN
 from softdlm.decoding import Decoding
 from softdlm.engine.pick_engine import EngineKind
 from softdlm.feedback import FeedbackRule, Mask
@@ -42,6 +42,8 @@ class Decode:
     cache: CachePolicy | None = None
     feedback: FeedbackRule = field(default_factory=Mask)
     batch: int = 1
+    commit: CommitRule | None = None
+    """Instead of `rate` tokens a pass; how many passes there are is then unknown."""
 
     def __str__(self) -> str:
         cache = f"{spell(self.cache)} cache" if self.cache else "no cache"
@@ -82,7 +84,7 @@ class Decode:
 
     @property
     def decoding(self) -> Decoding:
-        plain = Decoding(TopN(self.rate), self.feedback, max_new_tokens=self.new, early_finish=False)
+        plain = Decoding(self.commit or TopN(self.rate), self.feedback, max_new_tokens=self.new, early_finish=False)
         return replace(plain, block_length=self.block, cache=self.cache).settled()
 
     def run(self, model: Denoiser, engine: EngineKind = "auto") -> list[Generation]:

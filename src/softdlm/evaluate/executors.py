@@ -24,6 +24,7 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
+from softdlm.models.pace import WORTH
 from softdlm.records.canonical import content_digest
 from softdlm.records.journal import Sample, prompt_digest
 
@@ -36,6 +37,8 @@ class Work(NamedTuple):
     items: tuple[str, ...]
     model: Mapping[str, Any]
     """The record of the checkpoint that the plan was made with: no other one may answer."""
+    passes: float = 0.0
+    """Expected of all answers together, each decoded alone."""
 
 
 class Failure(NamedTuple):
@@ -99,6 +102,8 @@ class LocalExecutor:
 
     def _answers(self, work: Work) -> Iterator[Sample]:
         model = self.model(work.cell.model, work.model)
+        if work.passes >= 2 * WORTH * self._size(work.cell.model):
+            model.warm()
         task, lengths = self.task(work.cell.task, model)
         for batch in batches(task, lengths, self._size(work.cell.model), set(work.items)):
             yield from answer(model, task, work.cell, batch)

@@ -101,7 +101,7 @@ class Run:
             if missing:
                 cell = with_engine(planned.cell, journal.last)
                 journal.begin(session(self.executor, cell))
-                yield Work(key, cell, missing, planned.protocol["model"])
+                yield Work(key, cell, missing, planned.protocol["model"], len(missing) * expected_passes(planned))
             else:
                 self.finish(key)
 
