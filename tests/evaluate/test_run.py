@@ -11,12 +11,14 @@ import pytest
 import softdlm
 from softdlm import Decoding
 from softdlm.errors import CheckpointError, ResultsError
+from softdlm.evaluate import executors
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
 from softdlm.evaluate.grid import plan as plan_grid
 from softdlm.evaluate.run import Progress, expected_passes, run
 from softdlm.evaluate.task import load_eval_task
+from softdlm.models.pace import Paced
 from softdlm.records.journal import MANIFEST, SAMPLES, SUMMARY, Journal, Sample, read_samples
 from tests.evaluate.cells import Scripted, cell, plan
 from tests.tokenizers import checkpoint
@@ -158,6 +160,17 @@ def test_answers_are_those_of_generate(tmp_path: Path, tiny: ModelSpec) -> None:
             model, item.prompt, feedback=softdlm.Slerp(), commit=softdlm.TopN(4), max_new_tokens=16
         )
         assert texts[item.id] == alone.text
+
+
+@pytest.mark.parametrize(("worth", "expected"), [(32, True), (33, False)])
+def test_passes_are_compiled_at_once_where_there_will_be_enough(
+    worth: int, expected: bool, tmp_path: Path, tiny: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(executors, "WORTH", worth)
+    monkeypatch.setattr(Paced, "warm", asked.append)
+    decode(tmp_path, tiny, batch_size=1, limit=16)  # 4 passes each: 64 in all
+    assert bool(asked) is expected
 
 
 def test_draws_depend_on_the_seed_and_the_item_only(tmp_path: Path, tiny: ModelSpec) -> None:

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from functools import partial
 from http.client import HTTPConnection
@@ -60,13 +60,12 @@ def request(port: int, bench: Bench, fields: dict[str, Any]) -> None:
     (prompt,) = prompts(bench.model, 1, bench.decode.length - new)
     own = {name: value for name, value in fields.items() if name != "max_new_tokens"}
     body = {"prompt": prompt, "max_tokens": new, "softdlm": own}
-    connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
+    with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
     if answer.status != 200:
-        raise RuntimeError(f"the server answered {answer.status}: {answer.read(300)!r}")
-    answer.read()
-    connection.close()
+        raise RuntimeError(f"the server answered {answer.status}: {text[:300]!r}")
 
 
 @contextmanager
