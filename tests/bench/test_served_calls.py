@@ -35,7 +35,7 @@ def test_a_refused_request_is_no_measurement() -> None:
     subject = bench()
     with (
         served_calls.server(subject.model, subject.decode.length) as port,
-        pytest.raises(RuntimeError, match="answered 400: .*magic"),
+        pytest.raises(RuntimeError, match=r"answered 400: .*magic"),
     ):
         served_calls.request(port, subject, {"max_new_tokens": 16, "cache": "magic"})
 

@@ -168,7 +168,7 @@ def test_passes_are_compiled_at_once_where_there_will_be_enough(
 ) -> None:
     asked = []
     monkeypatch.setattr(executors, "WORTH", worth)
-    monkeypatch.setattr(Paced, "warm", asked.append)
+    monkeypatch.setattr(Paced, "warm", lambda model: asked.append(model))
     decode(tmp_path, tiny, batch_size=1, limit=16)  # 4 passes each: 64 in all
     assert bool(asked) is expected
 
