@@ -18,7 +18,8 @@ from softdlm.kernels.experts import TILES, arrange, mix, mix_with, round_rows, t
 from softdlm.kernels.router import route
 from softdlm.kernels.tiles import Tiles
 from softdlm.models import moe
-from softdlm.models.fp8 import emulated_experts, rounded_rows
+from softdlm.models.fp8 import EMULATED, emulated_experts, rounded_rows
+from softdlm.models.weights import Precision
 from tests.conftest import DEVICE
 from tests.strategies import generator
 
@@ -137,8 +138,11 @@ def test_a_network_on_the_kernels_is_the_same_network() -> None:
     assert len(calls) == 1, "the second of two layers is a mixture"
 
 
-@pytest.mark.parametrize(("dtype", "hidden"), [(torch.float64, 32), (torch.float32, 24)])
-def test_what_does_not_fit_is_left_as_it_is(dtype: torch.dtype, hidden: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "hidden"),
+    [(torch.float64, 32), (torch.float32, 24), (Precision(torch.float32, EMULATED), 48)],
+)
+def test_what_does_not_fit_is_left_as_it_is(dtype: torch.dtype | Precision, hidden: int) -> None:
     config = {**(SHAPES["tiny-llada2"].config or {}), "hidden_size": hidden}
     model = build_model(type(SHAPES["tiny-llada2"])("odd", config), torch.device("cpu"), dtype)
     before = model.network.config._experts_implementation

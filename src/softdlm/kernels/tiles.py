@@ -14,6 +14,8 @@ from torch import Tensor
 jit: Any = triton.jit  # typed Any: a launch accepts options that its type does not declare
 LEAST = 16
 """Shortest side of a tile that tl.dot accepts."""
+LEAST_8 = 32
+"""The same for numbers in eight bits."""
 SPARE = 27 * 1024
 """Bytes of shared memory that tiles leave free: on an H200 they use at most 200 of 227 KiB."""
 OVERLAP = True

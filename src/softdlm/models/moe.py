@@ -11,6 +11,7 @@ from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from softdlm.kernels.experts import fits, mix
 from softdlm.kernels.router import route
+from softdlm.kernels.tiles import LEAST, LEAST_8
 
 EXPERTS = "softdlm"
 """Name under which transformers finds our experts."""
@@ -38,7 +39,8 @@ def fuse(network: Any) -> bool:
     config = network.config
     powers = (config.n_group, config.n_routed_experts // config.n_group)
     sides = config.hidden_size, config.moe_intermediate_size, config.n_routed_experts
-    if not fits(network.dtype, *sides) or any(n & (n - 1) for n in powers):
+    least = LEAST_8 if any(hasattr(module, "down_proj_scale") for module in network.modules()) else LEAST
+    if not fits(network.dtype, *sides, least=least) or any(n & (n - 1) for n in powers):
         return False
     ExpertsInterface.register(EXPERTS, experts)
     network.set_experts_implementation(EXPERTS)

@@ -12,15 +12,13 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from softdlm.kernels import few_rows
 from softdlm.kernels.split_kv_attention import attend
-from softdlm.kernels.tiles import LEAST, side
+from softdlm.kernels.tiles import LEAST, LEAST_8, side
 from softdlm.models.fp8 import CODES, EMULATED
 from softdlm.models.hf_cache import WindowLayer
 
 ENOUGH = 64
 """Fewest programs per product at which these kernels are faster than compiled layers (one H200, benchmarks/layers.py).
 LLaDA-8B has 96 and 64: 137 us with 32 rows, compiled 152. Dream-7B has 36 and 56: 181 us with 33 rows, compiled 162."""
-LEAST_8 = 32
-"""Shortest side of a tile of eight-bit weights that tl.dot accepts."""
 
 
 class NarrowLayer:
