@@ -3,8 +3,8 @@
     python benchmarks/fp8_accuracy.py --out benchmarks/results
 
 Predictions are compared at the open positions of canvases of validation items, with 25 to 100 % of the answer masked;
-answers on all test items of mini-math, item by item (McNemar's exact p). Without a GPU of Hopper or later fp8 is
-emulated, which takes hours.
+answers on all test items of mini-math and mini-code, item by item (McNemar's exact p, and Holm's over the pairs of a
+task). Without a GPU of Hopper or later fp8 is emulated, which takes hours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator
 from datetime import date
 from itertools import combinations, groupby
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,19 @@ import torch
 import softdlm
 from softdlm.evaluate.cell import TaskSpec
 from softdlm.evaluate.fingerprint import request_number
+from softdlm.evaluate.metrics import Share, holm, mcnemar
 from softdlm.evaluate.task import load_eval_task
 from softdlm.generation import encode
+from softdlm.models.own_settings import RECOMMENDED
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = ("float32", "bfloat16", "fp8" if DEVICE == "cuda" else "fp8-emulated")
+SLERP: dict[str, Any] = {"feedback": "slerp"}
 RATES: dict[str, dict[str, Any]] = {
-    **{f"{rate} a step": {"tokens_per_step": rate} for rate in (1, 4, 8)},
-    "entropy bound 0.1": {"entropy_bound": 0.1},
+    **{f"{rate} a step": SLERP | {"tokens_per_step": rate} for rate in (1, 4, 8)},
+    "entropy bound 0.1": SLERP | {"entropy_bound": 0.1},
+    "recommended": {"feedback": RECOMMENDED.feedback, "commit": RECOMMENDED.commit},
+    "own": {"feedback": "no_eos(alternate(slerp(k=1, lam=0.5)))", "entropy_bound": 0.15},
 }
 BATCH = 256
 
@@ -63,10 +67,10 @@ def predictions(model: Any, batches: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat(found)
 
 
-def answers(model: Any) -> dict[str, tuple[list[bool], float]]:
-    """By rate: which items are right, and passes an item."""
-    task, found = load_eval_task(TaskSpec("mini-math", "test"), model), {}
-    how = {"feedback": "slerp", "max_new_tokens": 64, "chat": False, "batch_size": BATCH}
+def answers(model: Any, name: str) -> dict[str, tuple[list[bool], float]]:
+    """By rate: which items of a task are right, and passes an item."""
+    task, found = load_eval_task(TaskSpec(name, "test"), model), {}
+    how: dict[str, Any] = {"max_new_tokens": 64, "chat": False, "batch_size": BATCH}
     how["requests"] = [request_number(item.prompt, "0") for item in task.items]
     for name, rate in RATES.items():
         made = softdlm.generate(model, [item.prompt for item in task.items], **how, **rate)
@@ -78,8 +82,20 @@ def answers(model: Any) -> dict[str, tuple[list[bool], float]]:
 def paired(one: list[bool], other: list[bool]) -> dict[str, Any]:
     lost = sum(a and not b for a, b in zip(one, other, strict=True))
     won = sum(b and not a for a, b in zip(one, other, strict=True))
-    tail = sum(comb(lost + won, few) for few in range(min(lost, won) + 1)) / 2 ** (lost + won)
-    return {"lost": lost, "won": won, "p": min(1.0, 2 * tail)}
+    shares = {"percent": f"{Share.of(one)}, {Share.of(other)}"}
+    return shares | {"lost": lost, "won": won, "p": mcnemar(one, other)}
+
+
+def compared(right: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each pair of types at each rate of a task."""
+    rows: list[dict[str, Any]] = [
+        {"rate": rate, "pair": f"{one}, {other}"} | paired(right[one][rate][0], right[other][rate][0])
+        for rate in RATES
+        for one, other in combinations(KINDS, 2)
+    ]
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["Holm"] = p
+    return rows
 
 
 def main() -> None:
@@ -91,16 +107,13 @@ def main() -> None:
     best = {kind: predictions(model, batches) for kind, model in models.items()}
     moved = {kind: (best[kind] != best["float32"]).float().mean().item() for kind in KINDS}
     print(len(best["float32"]), moved, flush=True)
-    right = {kind: answers(model) for kind, model in models.items()}
-    rows = [
-        {"rate": rate, "pair": f"{one}, {other}"} | paired(right[one][rate][0], right[other][rate][0])
-        for rate in RATES
-        for one, other in combinations(KINDS, 2)
-    ]
-    for row in rows:
-        print(row, flush=True)
+    content: dict[str, Any] = {"positions": len(best["float32"]), "moved": moved, "items": {}}
+    for task in ("mini-math", "mini-code"):
+        right = {kind: answers(model, task) for kind, model in models.items()}
+        content["items"][task] = {"right": right, "paired": compared(right)}
+        for row in content["items"][task]["paired"]:
+            print(task, row, flush=True)
     out.mkdir(parents=True, exist_ok=True)
-    content = {"positions": len(best["float32"]), "moved": moved, "right": right, "paired": rows}
     (out / f"{date.today()}-fp8-accuracy.json").write_text(json.dumps(content) + "\n")
 
 

@@ -32,22 +32,23 @@ from softdlm.models import narrow_layers
 from softdlm.models.compiled import compiled_body
 from softdlm.models.hf_cache import WindowLayer
 from softdlm.models.kv_memory import Window
-from softdlm.models.narrow_layers import NarrowLayer
+from softdlm.models.narrow_layers import NarrowLayer, map_of
 from softdlm.models.weights import Precision
 
 DEVICE = torch.device("cuda")
 COPIES, KEYS = 4, 1536
+THIN = (
+    ("llada-8b", 32, False),
+    ("llada-8b", 32, True),
+    ("dream-7b", 33, False),
+    ("dream-7b", 33, True),
+    ("llada-8b", 64, False),
+)
 START = time.perf_counter()
 TILES: dict[str, list[tiles.Tiles]] = {
-    "project": [tiles.Tiles(64, *each) for each in ((128, 4), (128, 3), (128, 5), (64, 5), (64, 8))],
-    "gate": [
-        tiles.Tiles(*each)
-        for each in ((64, 128, 4), (64, 128, 5), (64, 128, 3), (64, 64, 6), (64, 64, 4), (32, 128, 4))
-    ],
-    "add": [
-        tiles.Tiles(*each)
-        for each in ((64, 128, 6), (64, 128, 8), (64, 256, 4), (32, 256, 6), (32, 128, 6), (32, 256, 4))
-    ],
+    "project": [tiles.Tiles(64, *each) for each in ((128, 4), (128, 6), (64, 5), (64, 8))],
+    "gate": [tiles.Tiles(*each) for each in ((64, 128, 4), (64, 128, 5), (64, 64, 6), (32, 128, 4))],
+    "add": [tiles.Tiles(*each) for each in ((64, 128, 6), (64, 128, 8), (64, 256, 4), (64, 256, 6), (32, 256, 6))],
 }
 
 
@@ -63,8 +64,8 @@ def shortened(name: str, layers: int, fp8: bool = False) -> Any:
 class Case:
     """Some layers, and a block of rows in the midst of a cache."""
 
-    def __init__(self, name: str, rows: int) -> None:
-        self.body, self.rows = shortened(name, COPIES), rows
+    def __init__(self, name: str, rows: int, fp8: bool) -> None:
+        self.body, self.rows = shortened(name, COPIES, fp8), rows
         config = self.body.config
         columns = torch.arange(KEYS - 64 - rows, KEYS - 64, device=DEVICE)[None]
         everything = torch.arange(KEYS, device=DEVICE)
@@ -112,42 +113,56 @@ class Case:
         rows = few_rows.prepare(x, norm)
         for layout in TILES["project"]:
             yield "project", layout, [
-                partial(few_rows.project, rows, maps.weight, maps.bias, self.turn, self.keys[0], self.values[0],
-                        self.window.columns, self.written, layout)
-                for each in layers for maps in [each.attention.q_proj.joined]
+                partial(few_rows.project, rows, map_of(each.attention.q_proj), self.turn, self.keys[0],
+                        self.values[0], self.window.columns, self.written, layout)
+                for each in layers
             ]  # fmt: skip
-        queries = torch.randn(
-            len(x), self.body.config.num_attention_heads, self.keys.shape[-1], device=DEVICE
-        ).bfloat16()
-        count = layers[0].count(queries.shape[1], DEVICE)
+        heads = self.body.config.num_attention_heads
+        queries = torch.randn(len(x), heads, self.keys.shape[-1], device=DEVICE).bfloat16()
+        count = layers[0].count(heads, DEVICE)
         pairs = zip(self.keys, self.values, strict=True)
         yield "attend", "", [partial(attend, queries, keys, values, 0.1, count) for keys, values in pairs]
         for layout in TILES["gate"]:
-            weights = [each.mlp.gate_proj.joined.weight for each in layers]
-            yield "gate", layout, [partial(few_rows.gate, rows, w, layout) for w in weights]
+            yield "gate", layout, [partial(few_rows.gate, rows, map_of(each.mlp.gate_proj), layout) for each in layers]
+        tops = x.new_ones(1, len(x), dtype=torch.float32)
         inner = torch.randn(len(x), self.body.config.intermediate_size, device=DEVICE).bfloat16()
         for layout in TILES["add"]:
             for part, y in (("output", x), ("down", inner)):
-                weights = [each.attention.o_proj.weight if y is x else each.mlp.down_proj.weight for each in layers]
-                calls = [partial(few_rows.add, y, weight, rows, norm, layout) for weight in weights]
-                yield f"add {part}", layout, calls
+                maps = [map_of(each.attention.o_proj if y is x else each.mlp.down_proj) for each in layers]
+                given = few_rows.Rows(y, tops)
+                yield f"add {part}", layout, [partial(few_rows.add, given, map, rows, norm, layout) for map in maps]
 
 
 def thin_layers(seconds: float) -> Iterator[dict[str, Any]]:
-    for name, rows in (("llada-8b", 32), ("dream-7b", 33), ("llada-8b", 64)):
-        case = Case(name, rows)
+    for name, rows, fp8 in THIN:
+        case, dtype = Case(name, rows, fp8), "fp8" if fp8 else "bfloat16"
         times = {}
         for tiles.OVERLAP in (False, True):
             times[f"ours, overlap {tiles.OVERLAP}"] = graph([partial(case.all, True)]) / COPIES
         times["compiled"] = graph([partial(case.all, False)]) / COPIES
-        yield {"layer": name, "rows": rows, "error, ours / stock": case.right(), **times}
+        error = {} if fp8 else {"error, ours / stock": case.right()}
+        yield {"layer": name, "rows": rows, "dtype": dtype, **error, **times}
         for part, layout, calls in case.parts():
             if time.perf_counter() - START > seconds:
                 break
             try:
-                yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "us": graph(calls)}
+                yield {
+                    "layer": name,
+                    "rows": rows,
+                    "dtype": dtype,
+                    "part": part,
+                    "tiles": str(layout),
+                    "us": graph(calls),
+                }
             except Exception as fault:  # a layout that does not fit the device is a finding, too
-                yield {"layer": name, "rows": rows, "part": part, "tiles": str(layout), "fault": str(fault)[:60]}
+                yield {
+                    "layer": name,
+                    "rows": rows,
+                    "dtype": dtype,
+                    "part": part,
+                    "tiles": str(layout),
+                    "fault": str(fault)[:60],
+                }
 
 
 def eight_bit_experts() -> Iterator[dict[str, Any]]:
