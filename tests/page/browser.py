@@ -87,14 +87,14 @@ class Browser:
         events = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
         return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
-    def axe(self) -> list[str]:
-        """Serious findings of axe-core, with the elements."""
+    def axe(self, *impacts: str) -> list[str]:
+        """Findings of axe-core of these impacts, by default the serious ones, with the elements."""
         self.driver.execute_script(gzip.decompress(AXE.read_bytes()).decode())
         found = self.run("return (await axe.run(document, {resultTypes: ['violations']})).violations")
         assert isinstance(found, list), found
-        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        wanted = [each for each in found if each["impact"] in (impacts or ("serious", "critical"))]
         return [
-            f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in serious for node in each["nodes"]
+            f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in wanted for node in each["nodes"]
         ]
 
 

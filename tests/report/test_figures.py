@@ -65,6 +65,15 @@ def test_results_of_a_run_have_a_plain_title_and_a_legend_for_all_that_is_drawn(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("panels", [1, 2, 4])
+def test_no_legend_is_wider_than_its_figure(tmp_path: Path, drawn: list[Figure], panels: int) -> None:
+    named = {f"SLERP, entropy bound, variant {number}": SERIES["slerp"] for number in range(9)}
+    frontiers({str(panel): named for panel in range(panels)}, tmp_path / "figure.png", ylabel="%")
+    (legend,) = drawn[0].legends
+    assert legend.get_window_extent().width <= drawn[0].bbox.width
+    assert drawn[0].axes[0].get_window_extent().height > 0.5 * 3.6 * drawn[0].dpi
+
+
 def test_a_rule_around_a_rule_is_a_line_of_its_own(tmp_path: Path, drawn: list[Figure]) -> None:
     row = {"model": "builtin", "task": "mini-math", "items": 1, "interval": [94.0, 99.0], "accuracy": 97.0}
     row |= {"passes": 16.0, "is_single": False}

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -85,8 +86,11 @@ def test_html_escapes_and_shows_the_papers_number_small() -> None:
     assert "Accuracy, [MASK] &amp; more" in text
     assert '<span class="mark">quick run</span>' in text
     assert '<td class="n"><b>96.1</b> <small>[94.7, 97.1]</small>' in text
-    assert '<small class="below">p 8e-11 · <i>paper 73.20</i></small>' in text
-    assert text.count("mini-math") == 1  # said once for its rows
+    assert '<small class="below">p 8e-11</small> <small class="below"><i>paper 73.20</i></small>' in text
+    assert "<i>paper&#x27;s LLaDA 73.20</i>" in to_html(replace(TABLE, paper_of="paper's LLaDA"))
+    assert text.count('<th scope="row" rowspan="2">mini-math</th>') == text.count("mini-math") == 1
+    assert "<details>" not in text
+    assert "All 60 rows" in to_html(replace(TABLE, rows=TABLE.rows * 20))
     assert text.count("class=group") == 2
 
 

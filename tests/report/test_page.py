@@ -85,7 +85,8 @@ def test_the_page_says_everything(folder: Path) -> None:
         "1 does not hold",
     ):  # fmt: skip
         assert words in text
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 6  # the first figures are those of Table 2, once more
+    assert '<a href="#table2">Table 2</a>' in text
     assert text.count("SLERP wins") == 1  # a claim once, with a line for each task
 
 
@@ -102,8 +103,9 @@ def test_figures_in_the_page_keep_their_parts_and_take_its_colours() -> None:
         '<?xml version="1.0"?>\n<svg width="1"><metadata>x</metadata><g id="a" style="fill: #000000; stroke: #DDDDDD"/>'
     )
     svg += '<use xlink:href="#a"/><g clip-path="url(#a)"/></svg>'
-    body = inline(svg, "fig")
-    assert body.startswith('<svg role="img" width="1"><g id="fig-a" style="fill: currentColor; stroke: var(--line)"/>')
+    body = inline(svg, "fig", "Figure 1")
+    assert body.startswith('<svg role="img" aria-label="Figure 1" width="1"><g id="fig-a"')
+    assert 'style="fill: currentColor; stroke: var(--line)"/>' in body
     assert 'href="#fig-a"' in body
     assert "url(#fig-a)" in body
 
@@ -153,4 +155,4 @@ def test_without_figures_there_are_none(tmp_path: Path) -> None:
     write(REPORT, tmp_path, "report", figures=False)
     assert not (tmp_path / "figures").exists()
     assert "<svg" not in page(REPORT, {})
-    assert re.search(r"<h2>Table 2", (tmp_path / "report.html").read_text())
+    assert re.search(r"<h2>Table 2: accuracy <a", (tmp_path / "report.html").read_text())

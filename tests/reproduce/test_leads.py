@@ -109,4 +109,4 @@ def test_settings_of_several_models_are_counted_together(tmp_path: Path) -> None
     claim = ShareClaim("w", slerp_leads("table2", table2.BENCHMARKS, ["vanilla"], table2.RATES.values()))
     (found,) = claim.findings("Table 2", every, lambda measured, scope: "k = 3")
     assert (found.scope, found.verdict, found.strength) == ("6 settings of 2 models", "undecided", "k = 3")
-    assert "3 of 6 settings (50 %); paired tests: 3 for it, 3 against it" in found.evidence
+    assert "3 of 6 settings (50 %); of 6 paired tests 3 significant for it, 3 against it" in found.evidence

@@ -37,9 +37,8 @@ MORE_LOOKS = (
 DASHES = ("-", ":", "--", "-.")
 STYLE = Path(__file__).with_name("softdlm.mplstyle")
 LINE = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.8, "capsize": 2}
-LEGEND_COLUMNS = 3
-LONG_NAME = 30
-"""Characters of a name with which a legend has one column less."""
+LEGEND_COLUMNS, LEGEND_LINE = 4, 0.22
+"""The most columns of a legend below a figure, for each 5 inches, and the height of a line of it in inches."""
 BESIDE = 2.0
 """Points between series at the same x."""
 
@@ -95,11 +94,8 @@ def frontiers(
     `held` is, for each panel, one token at a time without feedback: the level that fewer passes should hold, drawn as
     a band.
     """
-    names = dict.fromkeys(name for series in panels.values() for name in series)
     bands = held or [None] * len(panels)
-    columns = LEGEND_COLUMNS - (max(map(len, names), default=0) > LONG_NAME)
-    entries = (len(names) + 2 * any(bands)) * LEGEND_COLUMNS // columns
-    with _figure(file, len(panels), mark, legend=entries) as all_axes:
+    with _figure(file, len(panels), mark) as all_axes:
         for axes, (title, series), band in zip(all_axes, panels.items(), bands, strict=True):
             _band(axes, band, "vanilla, 1 token a step")
             _draw(axes, series)
@@ -150,7 +146,7 @@ def draw_reliability(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
         bins = [each for each in row["calibration"]["curve"] if each["predictions"] >= LEAST]
         points = [Point(each["confidence"], each["right"], *each["interval"]) for each in bins]
         panels.setdefault(row["rule"], {})[row["input"]] = points
-    with _figure(file, len(panels), legend=1 + len(INPUT_LOOKS)) as all_axes:
+    with _figure(file, len(panels)) as all_axes:
         for axes, (rule, series) in zip(all_axes, panels.items(), strict=True):
             axes.plot(
                 [0, 100], [0, 100], "--", color="#888888", linewidth=0.8, zorder=1, label="as often right as sure"
@@ -194,12 +190,16 @@ def growth_curves(panels: Mapping[str, Lines], file: Path, *, title: str = "") -
 
 
 def _legend_below(all_axes: Sequence[Any]) -> None:
-    """One legend for all panels, each label once."""
+    """One legend for all panels, each label once, in as many columns as fit; the figure grows by its lines."""
+    figure = all_axes[0].figure
     shown = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in all_axes]
     legend = {label: handle for labels in shown for label, handle in labels.items()}
-    columns = LEGEND_COLUMNS - (max(map(len, legend), default=0) > LONG_NAME)
-    place = {"loc": "outside lower center", "ncols": columns * (2 if len(all_axes) > 2 else 1)}
-    all_axes[0].figure.legend(legend.values(), legend.keys(), **place)
+    for columns in range(min(len(legend), LEGEND_COLUMNS * round(figure.get_figwidth() / 5)), 0, -1):
+        drawn = figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=columns)
+        if drawn.get_window_extent().width <= figure.bbox.width or columns == 1:
+            figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(legend) // columns))
+            return
+        drawn.remove()
 
 
 def _band(axes: Any, held: Point | None, label: str) -> None:
@@ -264,18 +264,14 @@ def check_format(file: Path) -> None:
 
 
 @contextmanager
-def _figure(file: Path, panels: int, mark: str = "", *, legend: int = 0, width: float = 3.6) -> Iterator[list[Any]]:
-    """Axes side by side, saved when all is drawn. The file's ending chooses the format.
-
-    `mark` is written into the picture; `legend` is the number of entries that stand below the axes.
-    """
+def _figure(file: Path, panels: int, mark: str = "", *, width: float = 3.6) -> Iterator[list[Any]]:
+    """Axes side by side, saved when all is drawn. The file's ending chooses the format, `mark` is written into it."""
     check_format(file)
     from matplotlib import style
     from matplotlib.figure import Figure
 
     with style.context(STYLE):
-        height = 3.6 + 0.22 * -(-legend // LEGEND_COLUMNS)
-        figure = Figure(figsize=(5.2 if panels == 1 else width * panels, height), layout="constrained")
+        figure = Figure(figsize=(5.2 if panels == 1 else width * panels, 3.6), layout="constrained")
         yield list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
         if mark:
             figure.suptitle(mark, fontsize=8, color="#B00020", x=0.99, horizontalalignment="right")

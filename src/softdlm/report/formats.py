@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from softdlm.report.row_tables import markdown as markdown_rows
@@ -13,6 +14,8 @@ from softdlm.report.row_tables import print_rows
 from softdlm.report.table import Cell, Column, Row, Table
 
 NOTHING = "—"
+LONG = 40
+"""Rows from which a table of a page is folded."""
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "]": "{]}", "—": "---",
@@ -138,30 +141,42 @@ def latex(text: str) -> str:
 
 
 def to_html(table: Table) -> str:
-    """The paper's number stands under ours, small."""
+    """The paper's number stands under ours, small; a long table is folded, and a wide one scrolls within itself."""
     mark = f' <span class="mark">{escape(table.mark)}</span>' if table.mark else ""
-    heads = "".join(f"<th>{escape(head)}</th>" for head in table.heads)
-    heads += "".join(f'<th class="n">{escape(column.name)}</th>' for column in table.columns)
+    *first, last = table.heads
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in first)
+    heads += f'<th scope="col" class="key">{escape(last)}</th>'
+    heads += "".join(f'<th scope="col" class="n">{escape(column.name)}</th>' for column in table.columns)
     body = "".join(_html_rows(table))
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
-    grid = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-    return f"<h4>{escape(table.title)}{mark}</h4>{grid if table.rows else ''}{notes}"
+    grid = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    size = "" if len(table.rows) > LONG else " short"
+    grid = f'<div class="scroll{size}" role="region" tabindex="0" aria-label="{escape(table.title)}">{grid}</div>'
+    grid = grid if size else f"<details><summary>All {len(table.rows)} rows</summary>{grid}</details>"
+    return f"<h3>{escape(table.title)}{mark}</h3>{grid if table.rows else ''}{notes}"
 
 
 def _html_rows(table: Table) -> Iterator[str]:
-    """A first label that repeats is left out, and a rule stands where it changes."""
-    for row, new in _grouped(table):
-        first, *further = row.labels
-        labels = "".join(f"<th>{escape(word)}</th>" for word in (first if new or not further else "", *further))
-        cells = "".join(_html_cell(column, cell) for column, cell in zip(table.columns, row.cells, strict=True))
-        yield f"<tr{' class=group' if new else ''}>{labels}{cells}</tr>"
+    """A first label that repeats stands once, over all its rows, and a rule stands where it changes."""
+    grouped = list(_grouped(table))
+    starts = [place for place, (_, new) in enumerate(grouped) if new]
+    spans = {start: end - start for start, end in pairwise([*starts, len(grouped)])}
+    for place, (row, new) in enumerate(grouped):
+        *first, last = row.labels
+        first = first if new else first[1:]
+        span = f' rowspan="{spans[place]}"' if new else ""
+        labels = [f'<th scope="row"{span * (not index)}>{escape(word)}</th>' for index, word in enumerate(first)]
+        labels.append(f'<th scope="row" class="key">{escape(last)}</th>')
+        cells = [
+            _html_cell(column, cell, table.paper_of) for column, cell in zip(table.columns, row.cells, strict=True)
+        ]
+        yield f"<tr{' class=group' if new else ''}>{''.join([*labels, *cells])}</tr>"
 
 
-def _html_cell(column: Column, cell: Cell) -> str:
+def _html_cell(column: Column, cell: Cell, paper_of: str) -> str:
     value = escape(number(cell.value, column.digits))
-    paper = "" if cell.paper is None else f"<i>paper {number(cell.paper, column.paper_digits)}</i>"
-    below = " · ".join(part for part in (escape(cell.note), paper) if part)
+    paper = "" if cell.paper is None else f"<i>{escape(paper_of)} {number(cell.paper, column.paper_digits)}</i>"
     words = [f"<b>{value}</b>" if cell.best else value]
     words += [f"<small>{escape(interval(cell, column.digits))}</small>"] if cell.low is not None else []
-    words += [f'<small class="below">{below}</small>'] if below else []
+    words += [f'<small class="below">{each}</small>' for each in (escape(cell.note), paper) if each]
     return f'<td class="n">{" ".join(words)}</td>'

@@ -46,6 +46,8 @@ class Table:
     notes: tuple[str, ...] = ()
     mark: str = ""
     """Said wherever the table goes, such as that it is of a quick run."""
+    paper_of: str = "paper"
+    """Stands before the paper's numbers on a page: the paper's model, where it is not the one measured here."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -92,7 +94,10 @@ def _joined(group: Mapping[str, Table]) -> list[Table]:
         ]
     rows = [replace(row, labels=(name, *row.labels)) for name, table in group.items() for row in table.rows]
     title = first.title.removesuffix(f", {model}")
-    return [replace(first, title=title, heads=("model", *first.heads), rows=tuple(rows), notes=_notes(group))]
+    printed = {table.paper_of for table in group.values()}
+    paper_of = first.paper_of if len(printed) == 1 else Table.paper_of
+    heads = ("model", *first.heads)
+    return [replace(first, title=title, heads=heads, rows=tuple(rows), notes=_notes(group), paper_of=paper_of)]
 
 
 def _of_model(table: Table, model: str) -> str:

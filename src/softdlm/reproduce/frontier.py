@@ -57,7 +57,8 @@ def drawings(measured: Measurements) -> list[Drawing]:
         held = None if single is None else point(single, effort(single).passes)
         shown = {name: points for name, points in series.items() if points}
         band = " The band is vanilla at one token a step." if held else ""
-        caption = f"{task_title(task)}: accuracy against forward passes, by kind of commit rule.{band}"
+        what = "accuracy against forward passes, by kind of commit rule. Higher and further left is better"
+        caption = f"{task_title(task)}: {what}.{band}"
         label = {"ylabel": "accuracy, % (95 % interval)"}
         arguments = {"panels": {task_title(task): shown}, "held": [held], **label}
         made.append(Drawing(f"frontier-{task}", caption, "frontiers", arguments))

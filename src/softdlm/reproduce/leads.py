@@ -83,7 +83,8 @@ def judge(leads: Sequence[Lead], wanted: Wanted) -> tuple[Verdict, str]:
     if not leads:
         return "not measured", "no data"
     better, worse = significant(leads)
-    words = f"leads in {share_words(leads)}; paired tests: {better} for it, {worse} against it, {len(leads)} made"
+    tests = f"of {len(leads)} paired test{'s' * (len(leads) > 1)} {better} significant for it, {worse} against it"
+    words = f"leads in {share_words(leads)}; {tests}"
     if by_share(leads, wanted):
         return "holds" if better > worse else "undecided", words
     contradicted = worse > 0 if wanted == "all" else worse > better

@@ -47,7 +47,9 @@ def noted(made: Sequence[Table], measured: Measurements, experiment: Experiment)
     """Tables with a note on the readings that apply to them, and MATH-500's other score where it was measured."""
     found = measured.cells.get(experiment.name)
     notes = (*note(applied(measured.study, experiment)), *other_score(found.results if found else ()))
-    return tuple(replace(each, notes=(*each.notes, *notes)) for each in made)
+    printed = measured.study.printed
+    of = "paper" if printed.same else f"paper's {printed.model}"
+    return tuple(replace(each, notes=(*each.notes, *notes), paper_of=of) for each in made)
 
 
 def other_score(results: Sequence[Result]) -> tuple[str, ...]:

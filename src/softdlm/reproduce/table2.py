@@ -14,7 +14,7 @@ from softdlm.reproduce.table_parts import accuracy_table, point
 BENCHMARKS = ("gsm8k", "math500", "humaneval", "mbpp")
 METHODS = ("vanilla", "euclidean", "slerp")
 RATES = {2: "topn(2)", 4: "topn(4)", 8: "topn(8)"}
-PAIRED_AT = {f"at {n}": commit for n, commit in RATES.items()}
+PAIRED_AT = {f"at {n} a step": commit for n, commit in RATES.items()}
 PAPER = paper_numbers("table2")
 """Model -> benchmark -> tokens a step -> accuracy of each of METHODS, in per cent."""
 

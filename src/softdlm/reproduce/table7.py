@@ -14,7 +14,7 @@ from softdlm.reproduce.measurements import Measurements, paired, share
 from softdlm.reproduce.paper_numbers import paper_numbers
 from softdlm.reproduce.study import Grids, Study, task_title
 from softdlm.reproduce.table2 import BENCHMARKS, METHODS, RATES
-from softdlm.reproduce.table_parts import beside_paper, cell_table
+from softdlm.reproduce.table_parts import beside_paper, cell_table, method_title
 
 PAPER = paper_numbers("table7")
 """Model -> benchmark -> tokens a step -> recovery by each of METHODS, in per cent."""
@@ -62,7 +62,7 @@ def recovery_falls(measured: Measurements) -> Decided:
     for task in measured.study.places(*BENCHMARKS):
         single = found.single(task)
         falls = [
-            Pair(f"{method}, {slow} against {fast}:", second, first, single)
+            Pair(f"{method_title(method)}, {slow} a step against {fast}:", second, first, single)
             for method in METHODS
             for slow, fast in pairwise(RATES)
             if (first := found.find(task, method, RATES[slow])) and (second := found.find(task, method, RATES[fast]))
