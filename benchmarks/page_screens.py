@@ -29,32 +29,7 @@ MIDDLE = (
 STRIP = {"Vanilla": "Vanilla, four tokens a pass", "The model's own": "Soft tokens in turns, as recommended"}
 """Cards of the strip, and how it calls them."""
 PASSES = (2, 5, 9, 16)
-STRIPPED = """
-const [passes, names, width] = [%s, %s, %s];
-const made = (tag, text, style) => Object.assign(document.createElement(tag), {textContent: text, style});
-const cards = Object.keys(names).map((name) => [...document.querySelectorAll(".card")].find((c) => c.querySelector("h3").textContent === name));
-const grid = made("main", "", `display: grid; width: ${width - 40}px; padding: 12px 20px; gap: 0 24px; align-items: start; grid-template-columns: 4.6rem 1fr 1fr`);
-grid.append(made("p", document.getElementById("question").textContent, "grid-column: 1 / -1; font-size: 1.08rem; margin-bottom: 0.6rem"));
-grid.append(made("span", "", ""), ...Object.values(names).map((name) => made("strong", name, "font-size: 1.05rem")));
-const slider = document.getElementById("pass");
-for (const pass of passes) {
-  slider.value = pass;
-  slider.dispatchEvent(new Event("input"));
-  await new Promise((done) => setTimeout(done, 300));
-  grid.append(made("span", `pass ${pass}`, "padding-top: 0.8rem"));
-  const shown = cards.map((card) => card.querySelector(".text").cloneNode(true));
-  for (const text of shown) text.querySelector(".tail")?.remove();
-  grid.append(...shown);
-}
-const last = cards.map((card) => {
-  const box = document.createElement("div");
-  box.append(...[...card.querySelectorAll(".stats, .verdict")].map((each) => each.cloneNode(true)));
-  return box;
-});
-grid.append(made("span", "in all", ""), ...last);
-document.body.replaceChildren(grid);
-return grid.getBoundingClientRect().height;
-"""
+STRIPPED = Path(__file__).with_name("page_strip.js")
 
 
 def keep(name: str, data: bytes) -> None:
@@ -81,7 +56,8 @@ def strip(browser: Browser, width: int = 1000) -> None:
     browser.size(width, calm=True)
     browser.open((GALLERY / "vanilla-fails.html").as_uri())
     browser.until(lambda: browser.all(".card"), "the page")
-    high = browser.run(STRIPPED % (json.dumps(PASSES), json.dumps(STRIP), width))
+    wanted = f"const [passes, names, width] = {json.dumps([PASSES, STRIP, width])};"
+    high = browser.run(wanted + STRIPPED.read_text())
     browser.size(width, round(high), calm=True)
     keep("strip", browser.picture())
 

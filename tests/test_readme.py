@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from softdlm.tasks.consistency import equations
 from tests.small_checkpoints import small_checkpoint
 from tests.tokenizers import checkpoint
 
@@ -33,8 +34,20 @@ def test_the_python_runs(tmp_path: Path) -> None:
     code = "\n".join(blocks("python"))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\n\d+ passes, ", done.stdout)
-    assert (tmp_path / "trace.json").exists()
+    said, table = done.stdout.split("builtin · mini-math", 1)
+    for shown in re.findall(r"\d+[-+*/]\d+=\d+|#### \d+", blocks("python")[0]):
+        assert shown in said, "the comment shows what is printed"
+    assert re.search(r"\d+ passes\n", said)
+    assert [line.split()[0] for line in table.splitlines() if "4 a step" in line or "entropy bound" in line] == [
+        "vanilla",
+        "no_eos-alternate-slerp",
+    ]
+
+
+@pytest.mark.parametrize("page", [README, TUTORIAL], ids=["README", "tutorial"])
+def test_no_example_shows_a_false_equation(page: str) -> None:
+    shown = "\n".join(blocks("[a-z]*", page))
+    assert [equation.text for equation in equations(shown) if not equation.true] == []
 
 
 def test_a_rule_of_ones_own_runs_as_the_docs_show(tmp_path: Path) -> None:
