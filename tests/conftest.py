@@ -15,7 +15,17 @@ import pytest
 import torch
 from hypothesis import settings
 
-import softdlm
+SOURCE = Path(__file__).parents[1] / "src"
+SHAPED = [
+    ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    for file in sorted(SOURCE.rglob("*.py"))
+    if "from jaxtyping import" in file.read_text(encoding="utf-8")
+]
+"""Modules with shapes in their annotations. They are checked at every call, which takes longer than the call; types
+without shapes are pyright's to check."""
+jaxtyping.install_import_hook(SHAPED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+import softdlm  # noqa: E402
 
 DATA = Path(__file__).parent / "data"
 BENCHMARKS = DATA / "benchmarks"

@@ -72,15 +72,12 @@ class Clock:
         return Clock(*(torch.where(rows, getattr(self, name), getattr(before, name)) for name in COUNTED))
 
     def context(self, canvas: Canvas, block: Block, active: Bool[Tensor, "B L"], soft: Bool[Tensor, "B L"]) -> Context:
-        def per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
-            return where.sum(1, keepdim=True)
-
         return Context(
             self.passes,
             self.block_passes,
-            per_row(block.inside),
-            per_row(canvas.free & block.inside),
-            per_row(active),
+            _per_row(block.inside),
+            _per_row(canvas.free & block.inside),
+            _per_row(active),
             index=torch.arange(canvas.ids.shape[1], device=canvas.ids.device) - first(canvas.free),
             soft=soft,
             in_block=block.inside,
@@ -89,6 +86,10 @@ class Clock:
 
 COUNTED = tuple(each.name for each in fields(Clock))
 """Names of a clock's values: torch 2.11 cannot compile a loop over `vars`."""
+
+
+def _per_row(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:
+    return where.sum(1, keepdim=True)
 
 
 def first(where: Bool[Tensor, "B L"]) -> Int[Tensor, "B 1"]:

@@ -14,7 +14,7 @@ from softdlm.decoding import Decoding, settle
 from softdlm.engine.pick_engine import EngineKind, pick_engine
 from softdlm.engine.plan import Plan, check_length, check_start
 from softdlm.engine.slot_store import borrowed_slots
-from softdlm.engine.state import copied
+from softdlm.engine.tensor_records import copied
 from softdlm.models.denoiser import Denoiser
 from softdlm.types import Canvas, Step
 

@@ -133,13 +133,12 @@ class Prediction:
 
         Nothing is predicted at the others; without `fill` they hold anything, and `only` is to follow.
         """
-
-        def spread(value: Tensor) -> Tensor:
+        laid = {}
+        for name, value in self._values().items():
             size = (like.numel(), *value.shape[1:])
             full = value.new_full(size, _empty(value)) if fill else value.new_empty(size)
-            return full.index_copy_(0, places, value).unflatten(0, like.shape)
-
-        return Prediction(**{name: spread(value) for name, value in self._values().items()})
+            laid[name] = full.index_copy_(0, places, value).unflatten(0, like.shape)
+        return Prediction(**laid)
 
     def on(self, where: Bool[Tensor, "B L"]) -> Prediction:
         """A flat prediction of the chosen positions, laid onto their canvas; the inverse of `at`."""
@@ -147,11 +146,11 @@ class Prediction:
 
     def only(self, where: Bool[Tensor, "B L"]) -> Prediction:
         """Nothing predicted elsewhere."""
-
-        def kept(value: Tensor) -> Tensor:
-            return value.where(where.view(*where.shape, *[1] * (value.ndim - 2)), _empty(value))
-
-        return Prediction(**{name: kept(value) for name, value in self._values().items()})
+        kept = {}
+        for name, value in self._values().items():
+            wide = where.view(*where.shape, *[1] * (value.ndim - 2))
+            kept[name] = value.where(wide, _empty(value))
+        return Prediction(**kept)
 
     @staticmethod
     def join(parts: Sequence[Prediction]) -> Prediction:
@@ -211,13 +210,8 @@ class Context:
     def at(self, where: Bool[Tensor, "B L"] | Int[Tensor, "N"]) -> Context:
         """The context of the chosen positions, flat: by mask, or by number on the canvas without synchronising."""
         shape = where.shape if where.dtype == torch.bool else self.index.shape
-
-        def chosen(value: Tensor) -> Tensor:
-            whole = value.expand(*shape, *value.shape[2:])
-            return whole[where] if where.dtype == torch.bool else whole.flatten(0, 1)[where]
-
-        values = {name: chosen(value) for name, value in vars(self).items() if name != "state"}
-        return Context(**values, state={name: chosen(value) for name, value in self.state.items()})
+        values = {name: _chosen(value, where, shape) for name, value in vars(self).items() if name != "state"}
+        return Context(**values, state={name: _chosen(value, where, shape) for name, value in self.state.items()})
 
 
 @runtime_checkable
@@ -270,6 +264,12 @@ class Step:
     @property
     def block_closed(self) -> Bool[Tensor, "B"]:
         return ~(self.active & ~self.committed).any(1)
+
+
+def _chosen(value: Tensor, where: Tensor, shape: Sequence[int]) -> Tensor:
+    """The values of some positions, by mask or by number; `value` has a size for rows and one for positions, or 1."""
+    whole = value.expand(*shape, *value.shape[2:])
+    return whole[where] if where.dtype == torch.bool else whole.flatten(0, 1)[where]
 
 
 def _empty(value: Tensor) -> float:

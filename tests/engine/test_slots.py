@@ -41,7 +41,8 @@ from softdlm.engine.one_pass import view_pass
 from softdlm.engine.pick_engine import pick_engine
 from softdlm.engine.slot_store import KEPT_BYTES, borrowed_slots
 from softdlm.engine.slots import AHEAD, Slots
-from softdlm.engine.state import Buffers, tensors
+from softdlm.engine.state import Buffers
+from softdlm.engine.tensor_records import tensors
 from softdlm.models.toy import harry_potter
 from softdlm.types import ids_on
 from tests.conftest import DATA, plan_of

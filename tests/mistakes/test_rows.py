@@ -40,7 +40,9 @@ def missing_tests(row: Mistake) -> list[str]:
 @pytest.mark.parametrize("row", MISTAKES, ids=lambda row: f"{row.file}: {row.law}")
 def test_a_row_can_be_planted_and_its_tests_are_there(row: Mistake) -> None:
     source = (ROOT / "src" / "softdlm" / row.file).read_text(encoding="utf-8")
-    ast.parse(row.plant(source))
+    planted = row.plant(source)
+    if row.file.endswith(".py"):
+        ast.parse(planted)
     assert row.wrong.split() != row.right.split()
     assert row.tests
     assert not missing_tests(row)

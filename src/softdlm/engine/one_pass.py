@@ -17,7 +17,8 @@ from torch import Tensor
 from softdlm.blocks import Clock
 from softdlm.cache import Part, Scope, Shape, takes_part
 from softdlm.engine.plan import Plan
-from softdlm.engine.state import Buffers, History, State, tensors
+from softdlm.engine.state import Buffers, History, State
+from softdlm.engine.tensor_records import tensors
 from softdlm.errors import UsageError
 from softdlm.feedback import feed_back
 from softdlm.predict import predict, uniforms

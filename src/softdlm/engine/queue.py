@@ -17,7 +17,7 @@ from softdlm.engine.memory import available, gib, host_memory, need, recording_b
 from softdlm.engine.pick_engine import EngineKind, check_engine, pick_engine
 from softdlm.engine.plan import Plan, check_length, check_start
 from softdlm.engine.slot_store import give_back, kept_bytes, shrink_kept, take_slots
-from softdlm.engine.state import mapped
+from softdlm.engine.tensor_records import mapped
 from softdlm.errors import CapacityError, UsageError
 from softdlm.models.denoiser import Denoiser
 from softdlm.types import Step

@@ -15,7 +15,8 @@ from softdlm.engine import one_pass
 from softdlm.engine.census import Foresight, RowCensus, next_shape
 from softdlm.engine.graphs import Graphs, Way
 from softdlm.engine.plan import Plan
-from softdlm.engine.state import Buffers, State, tensors
+from softdlm.engine.state import Buffers, State
+from softdlm.engine.tensor_records import tensors
 from softdlm.errors import PassError, SoftDLMError, UsageError
 from softdlm.registry import spell
 from softdlm.trace import RowRecord

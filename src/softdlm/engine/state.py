@@ -5,9 +5,8 @@ All of it lies in buffers that are allocated once and written in place, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,11 +15,10 @@ from torch import Tensor
 from softdlm.blocks import Clock
 from softdlm.engine.census import RowCensus
 from softdlm.engine.plan import Plan
+from softdlm.engine.tensor_records import copied, mapped, tensors
 from softdlm.models.kv_memory import KVMemory
 from softdlm.predict import int64
 from softdlm.types import Canvas, RuleState, Step, first_memory
-
-Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
@@ -109,33 +107,3 @@ class Buffers:
     @property
     def bytes(self) -> int:
         return sum(tensor.nbytes for tensor in tensors(self))
-
-
-def _inside(record: Any) -> Any:
-    """The values of a record, by name or number."""
-    if is_dataclass(record):
-        return {each.name: getattr(record, each.name) for each in fields(record)}
-    return record if isinstance(record, dict) else dict(enumerate(record)) if isinstance(record, tuple) else {}
-
-
-def tensors(record: Any) -> list[Tensor]:
-    """The tensors of a record, in order, those of records, tuples and dictionaries inside it included."""
-    if isinstance(record, Tensor):
-        return [record]
-    return [tensor for value in _inside(record).values() for tensor in tensors(value)]
-
-
-def mapped(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
-    """The same record with other tensors."""
-    value: Any = record
-    if isinstance(value, Tensor):
-        return change(value)  # type: ignore[return-value]
-    inside = {name: mapped(each, change) for name, each in _inside(value).items()}
-    if is_dataclass(value):
-        return type(value)(**inside)  # type: ignore[return-value]
-    return type(value)(inside.values()) if isinstance(value, tuple) else inside if inside else value  # type: ignore[return-value]
-
-
-def copied(record: Record) -> Record:
-    """A record with tensors of its own."""
-    return mapped(record, Tensor.clone)
