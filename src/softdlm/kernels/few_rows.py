@@ -101,12 +101,13 @@ def prepare(x: Float[Tensor, "M D"], norm: Norm) -> ScaledRows:
 
 def rounded(x: Float[Tensor, "M K"], rows: Rows | ScaledRows) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M"]]:
     """The rows as e4m3, and the factor of each row's products."""
-    width, norm = x.shape[1], isinstance(rows, ScaledRows)
+    width = x.shape[1]
+    squares, epsilon = (rows.squares, rows.epsilon) if isinstance(rows, ScaledRows) else (rows.tops, 0.0)
     codes, factors = torch.empty_like(x, dtype=torch.float8_e4m3fn), x.new_empty(len(x), dtype=torch.float32)
     launch = Tiles(outputs=128).launch(x, len(x), width, LEAST)
     round_kernel[(width // launch["OUTPUTS"],)](
-        x, rows.tops, rows.squares if norm else rows.tops, rows.epsilon if norm else 0.0, codes, factors, len(x),
-        PARTS=len(rows.tops), WIDTH=width, NORM=norm, OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"], **overlap(x),
+        x, rows.tops, squares, epsilon, codes, factors, len(x), PARTS=len(rows.tops), WIDTH=width,
+        NORM=isinstance(rows, ScaledRows), OUTPUTS=launch["OUTPUTS"], ROWS=launch["ROWS"], **overlap(x),
     )  # fmt: skip
     return codes, factors
 
