@@ -11,6 +11,7 @@ from softdlm.serve.engine_thread import EngineThread, Kind, Load
 from softdlm.serve.metrics import Metrics
 from softdlm.serve.refusals import Refusal
 from softdlm.serve.settings import Limits
+from softdlm.serve.shares import Shares
 from softdlm.serve.tickets import News, Ticket
 
 State = Literal["loading", "ready", "draining", "failed"]
@@ -28,14 +29,18 @@ class Worker:
         self.limits, self.metrics = limits, metrics
         self.thread = EngineThread(load, limits, metrics, kind, self._from_thread, self._changed)
         self.draining = False
-        self.held = 0
-        """Answers that were accepted and are not over."""
+        self.shares = Shares(limits)
+        """Answers that were accepted and are not over, by their cohort."""
         self.ready = asyncio.Event()
         """The model is loaded, or loading it failed."""
 
     def start(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread.start()
+
+    @property
+    def held(self) -> int:
+        return self.shares.held
 
     @property
     def state(self) -> State:
@@ -54,17 +59,16 @@ class Worker:
             raise Refusal(503, WHY_NOT[self.state], code=f"server_{self.state}", retry_after=1)
 
     async def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Accept these answers, all or none; a Refusal says why not."""
+        """Accept these answers of one request, all or none; a Refusal says why not."""
         self.check_ready()
-        capacity = self.limits.capacity
+        capacity, cohort = self.limits.capacity, tickets[0].answer.decoding.cohort
         if len(tickets) > capacity:
             raise Refusal(400, f"{len(tickets)} answers are asked for; this server holds at most {capacity}", param="n")
-        if self.held + len(tickets) > capacity:
-            message = f"{self.held} answers are decoded or wait, and this server holds at most {capacity}: try later"
-            full = Refusal(429, message, code="queue_full", retry_after=self.retry_after)
+        if why := self.shares.why_full(cohort, len(tickets)):
+            full = Refusal(429, f"{why}: try later", code="queue_full", retry_after=self.retry_after)
             self.metrics.refuse(self.metrics.rejected, full, len(tickets))
             raise full
-        self.held += len(tickets)
+        self.shares.take(cohort, len(tickets))
         refusal = await asyncio.shield(self._call(lambda: self.thread.accept(tickets), tickets))
         if refusal is not None:
             self.metrics.refuse(self.metrics.rejected, refusal, len(tickets))
@@ -76,7 +80,7 @@ class Worker:
         self.thread.post(lambda: self._on_loop(told.set_result, accept()))
         refusal = await told
         if refusal is not None:
-            self.held -= len(tickets)
+            self.shares.give_back(tickets[0].answer.decoding.cohort, len(tickets))
         return refusal
 
     @property
@@ -108,7 +112,8 @@ class Worker:
 
     def _hand_over(self, news: Sequence[tuple[Ticket, News]]) -> None:
         for ticket, each in news:
-            self.held -= each.over
+            if each.over:
+                self.shares.give_back(ticket.answer.decoding.cohort)
             ticket.hear(each)
 
     def _changed(self) -> None:
