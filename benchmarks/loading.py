@@ -1,4 +1,4 @@
-"""What the check of values costs when weights are loaded: with it and without it, in turns.
+"""What the check of values costs when weights are loaded: with it, without it, and safetensors' own loader, in turns.
 
 python benchmarks/loading.py --out benchmarks/results    # writes three checkpoints of 1 GiB below the temporary folder
 """
@@ -13,22 +13,25 @@ import statistics
 import tempfile
 import time
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from softdlm.models import tensor_file, weights
+from softdlm.models import weights
 from softdlm.models.family import Family
 from softdlm.models.folder import CheckpointFolder
 from softdlm.models.load import find_family
+from softdlm.models.tensor_file import TensorFile
 from softdlm.models.weights import Precision, Weights
 
 SHAPE = {"model_type": "llada", "d_model": 2048, "n_heads": 16, "n_kv_heads": 16, "mlp_hidden_size": 5632}
 SHAPE |= {"block_type": "llama", "block_group_size": 1, "layer_norm_type": "rms", "activation_type": "silu"}
 SHAPE |= {"vocab_size": 16384, "embedding_size": 16384, "max_sequence_length": 2048, "rms_norm_eps": 1e-5}
 SHAPE |= {"rope": True, "rope_theta": 500000.0}
+WEIGHTS = "model.safetensors"
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -43,23 +46,63 @@ def checkpoint(folder: Path, dtype: torch.dtype, size: int) -> tuple[Family, dic
         if sum(torch.Size(shape).numel() for shape in shapes.values()) * dtype.itemsize >= size:
             break
         layers += 1
-    save_file(
-        {name: (0.02 * torch.randn(shape)).to(dtype) for name, shape in shapes.items()}, folder / "model.safetensors"
-    )
+    save_file({name: (0.02 * torch.randn(shape)).to(dtype) for name, shape in shapes.items()}, folder / WEIGHTS)
     (folder / "config.json").write_text(json.dumps(config))
     return family, config
 
 
-def seconds(folder: Path, family: Family, config: dict[str, Any], dtype: torch.dtype, checked: bool) -> float:
-    kept = tensor_file.largest
-    tensor_file.largest = kept if checked else lambda block, dtype: 0
+def ours(folder: Path, family: Family, config: dict[str, Any], dtype: torch.dtype) -> None:
+    with Weights(CheckpointFolder(folder)) as files:
+        files.load(family, config, Precision(dtype), torch.device("cpu"), hashing=False)
+
+
+def unchecked(*asked: Any) -> None:
+    """Our loader without its check."""
+    kept = TensorFile.top
+    TensorFile.top = lambda self, block, place: torch.zeros(())
     try:
-        begun = time.perf_counter()
-        with Weights(CheckpointFolder(folder)) as files:
-            files.load(family, config, Precision(dtype), torch.device("cpu"), hashing=False)
-        return time.perf_counter() - begun
+        ours(*asked)
     finally:
-        tensor_file.largest = kept
+        TensorFile.top = kept
+
+
+def stock(folder: Path, family: Family, config: dict[str, Any], dtype: torch.dtype) -> None:
+    """What a script without this package does: safetensors' own loader, which maps the file into memory and checks no
+    values, and a cast or a copy."""
+    loaded = load_file(folder / WEIGHTS)
+    for name in [*loaded]:
+        loaded[name] = loaded.pop(name).to(dtype, copy=True)
+
+
+WAYS = {"with the check": ours, "without": unchecked, "safetensors, without": stock}
+
+
+def seconds(way: Any, folder: Path, family: Family, config: dict[str, Any], dtype: torch.dtype, cold: bool) -> float:
+    if cold:
+        with (folder / WEIGHTS).open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    begun = time.perf_counter()
+    way(folder, family, config, dtype)
+    return time.perf_counter() - begun
+
+
+def measure(rounds: int, *asked: Any, cold: bool) -> dict[str, Any]:
+    """All ways in turns; the first round is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in WAYS}
+    for turn in range(rounds + 1):
+        for name in WAYS if turn % 2 else reversed(WAYS):
+            spent = seconds(WAYS[name], *asked, cold=cold)
+            times[name] += [spent] if turn else []
+    row: dict[str, Any] = {"file": "read from the disk" if cold else "in memory"}
+    for word, of in (("median", statistics.median), ("least", min)):
+        spent = {name: of(each) for name, each in times.items()}
+        row[f"{word} s"] = {name: round(each, 4) for name, each in spent.items()}
+        row[f"{word}: the check, % of loading"] = round(100 * (1 - spent["without"] / spent["with the check"]), 1)
+        row[f"{word}: with the check, times safetensors"] = round(
+            spent["with the check"] / spent["safetensors, without"], 2
+        )
+    return row
 
 
 def main() -> None:
@@ -74,18 +117,10 @@ def main() -> None:
     for stored, dtype in TYPES.items():
         with tempfile.TemporaryDirectory(prefix="softdlm-loading-") as name:
             family, config = checkpoint(Path(name), dtype, options.bytes)
-            size = (Path(name) / "model.safetensors").stat().st_size
-            for loaded in ("float32", "bfloat16"):
-                times: dict[bool, list[float]] = {True: [], False: []}
-                for turn in range(options.rounds + 1):
-                    for checked in (True, False) if turn % 2 else (False, True):
-                        spent = seconds(Path(name), family, config, TYPES[loaded], checked)
-                        times[checked] += [spent] if turn else []  # the first fills the page cache
-                row: dict[str, Any] = {"stored": stored, "loaded": loaded, "MiB": size >> 20}
-                for word, of in (("median", statistics.median), ("least", min)):
-                    with_it, without = of(times[True]), of(times[False])
-                    row[f"{word} s"] = {"with the check": round(with_it, 4), "without": round(without, 4)}
-                    row[f"{word} growth %"] = round(100 * (with_it / without - 1), 1)
+            size = (Path(name) / WEIGHTS).stat().st_size
+            for loaded, cold in product(("float32", "bfloat16"), (False, True)):
+                row = {"stored": stored, "loaded": loaded, "MiB": size >> 20}
+                row |= measure(options.rounds, Path(name), family, config, TYPES[loaded], cold=cold)
                 result["loads"].append(row)
                 print(json.dumps(row), flush=True)
     if options.out:

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,31 @@ def test_large_values_are_finite_unless_the_type_is_too_narrow(tmp_path: Path) -
     folder = changed(tmp_path / "it", tensors={NORM: torch.full((64,), 3e38)})
     assert refusal(folder, dtype="float32") == ""
     assert "values too large for torch.float16" in refusal(folder, dtype="float16")
+
+
+@pytest.fixture
+def three_cores() -> Iterator[None]:
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "fp8-emulated"])
+@pytest.mark.parametrize("family", sorted(IDS))
+def test_blocks_and_cores_do_not_change_what_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, three_cores: None, family: str, dtype: str
+) -> None:
+    """Blocks of one row, on several cores and on one, where the file is hashed, beside blocks of whole tensors."""
+
+    def load(digest: bool = False) -> Any:
+        return softdlm.load(DATA / family, device="cpu", dtype=dtype, digest=digest, **IDS[family])
+
+    whole = load(digest=True)
+    monkeypatch.setattr(tensor_file, "BLOCK", 64)
+    for other in (load(), load(digest=True)):
+        assert other.digest in (None, whole.digest)
+        for name, tensor in whole.network.state_dict().items():
+            assert torch.equal(other.network.state_dict()[name].float(), tensor.float()), name
 
 
 def test_names_of_tensors_steer_no_terminal(tmp_path: Path) -> None:

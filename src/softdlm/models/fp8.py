@@ -117,14 +117,14 @@ def stored_types(network: nn.Module) -> Iterator[tuple[str, torch.dtype]]:
             yield name + SCALE, torch.float32
 
 
-def fill(loaded: Mapping[str, Tensor], name: str, index: Any, values: Tensor) -> Tensor:
+def fill(loaded: Mapping[str, Tensor], name: str, index: Any, values: Tensor, rows: slice = slice(None)) -> Tensor:
     """Write values to their place, rounded to e4m3 where it holds that; returns what tells whether they fit."""
-    home, scales = loaded[name][index], loaded.get(name + SCALE)
+    home, scales = loaded[name][index][rows], loaded.get(name + SCALE)
     if scales is None:
         return home.copy_(values)
     codes, scale = rounded_rows(values.to(home.device))
     home.copy_(codes)
-    return scales[index].copy_(scale.squeeze(-1))
+    return scales[index][rows].copy_(scale.squeeze(-1))
 
 
 def emulate_experts(network: Any) -> None:

@@ -7,13 +7,11 @@ Tensors are read, not mapped into memory: a file that is cut while it is read is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +23,8 @@ from softdlm.records.files import parse_json
 
 HEADER_LIMIT = 100_000_000
 """Bytes of a header, by the format's own rule."""
-BLOCK = 2 << 20
-"""Bytes that are read at a time."""
+BLOCK = 4 << 20
+"""Bytes that are read at a time: they are checked and copied while a core's cache still has most of them."""
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types that weights may have: integers and truth values are no weights, narrower floats need scales."""
 
@@ -40,6 +38,25 @@ class Stored:
     start: int
     end: int
 
+    @property
+    def rows(self) -> int:
+        """Along the first dimension."""
+        return math.prod(self.shape[:1]) if self.end > self.start else 0
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row."""
+        return (self.end - self.start) // max(1, self.rows)
+
+
+class Block(NamedTuple):
+    """Rows of a tensor, along its first dimension, that are read together."""
+
+    name: str
+    first: int
+    last: int
+    """The row after the last one."""
+
 
 class TensorFile(AbstractContextManager["TensorFile"]):
     """One file, held open from the check of its header to its last tensor, so that no other can take its place."""
@@ -48,7 +65,7 @@ class TensorFile(AbstractContextManager["TensorFile"]):
         self.name, self.place = name, folder.path / name
         self._file = folder.open(name)
         try:
-            self._head = self._read_head()
+            self.head = self._read_head()
             self.stored = self._stored()
         except BaseException:
             self._file.close()
@@ -57,45 +74,38 @@ class TensorFile(AbstractContextManager["TensorFile"]):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def tensors(self, total: Any = None) -> Iterator[tuple[str, Tensor, Callable[[], Tensor]]]:
-        """Every tensor, in the order in which they lie; each is gone when the next one is asked for.
+    def blocks(self) -> list[Block]:
+        """All rows of all tensors, in the order in which they lie, in blocks of at most BLOCK bytes or one row."""
+        made = []
+        for name, each in self.stored.items():
+            step = max(1, BLOCK // max(1, each.row))
+            made += [Block(name, first, min(first + step, each.rows)) for first in range(0, each.rows, step)]
+        return made
 
-        `total`, a hash, is fed what was read: the header and all that follows it, which is the whole file. The function
-        that comes with a tensor refuses values that are not finite and answers with the largest magnitude. A second
-        thread finds it while the next block is read and the last ones are copied, so call it after copying.
-        """
-        if total is not None:
-            total.update(self._head)
-        buffer = bytearray(max((each.end - each.start for each in self.stored.values()), default=0))
-        self._file.seek(len(self._head))
-        with ThreadPoolExecutor(1) as beside:
-            for name, each in self.stored.items():
-                place = memoryview(buffer)[: each.end - each.start]
-                found = [beside.submit(largest, block, each.dtype) for block in self._blocks(place, total)]
-                flat = torch.frombuffer(place, dtype=each.dtype) if place else torch.empty(0, dtype=each.dtype)
-                yield name, flat.reshape(each.shape), partial(self._top, name, found)
+    def buffer(self) -> bytearray:
+        """Memory for any one of the blocks."""
+        return bytearray(max([BLOCK, *(each.row for each in self.stored.values())]))
 
-    def _top(self, name: str, found: Sequence[Future[int]]) -> Tensor:
-        dtype = self.stored[name].dtype
-        most = max((each.result() for each in found), default=0)
-        top = torch.frombuffer(bytearray(most.to_bytes(dtype.itemsize, "little")), dtype=dtype)[0]
+    def read(self, block: Block, buffer: bytearray) -> tuple[memoryview, Tensor]:
+        """The bytes of a block, and the rows that they are, both in the buffer."""
+        each = self.stored[block.name]
+        place = memoryview(buffer)[: each.row * (block.last - block.first)]
+        self._fill(place, len(self.head) + each.start + each.row * block.first)
+        return place, torch.frombuffer(place, dtype=each.dtype).reshape(-1, *each.shape[1:])
+
+    def top(self, block: Block, place: memoryview) -> Tensor:
+        """The largest magnitude in a block; values that are not finite are refused."""
+        dtype = self.stored[block.name].dtype
+        bits = largest(place, dtype).to_bytes(dtype.itemsize, "little")
+        top = torch.frombuffer(bytearray(bits), dtype=dtype)[0]
         if not top.isfinite():
-            raise CheckpointError(f"{self.place}: {name} holds values that are not finite: it is no network")
+            raise CheckpointError(f"{self.place}: {block.name} holds values that are not finite: it is no network")
         return top
-
-    def _blocks(self, place: memoryview, total: Any) -> Iterator[memoryview]:
-        """Fill the place from the file, block by block."""
-        for start in range(0, len(place), BLOCK):
-            block = place[start : start + BLOCK]
-            self._fill(block)
-            if total is not None:
-                total.update(block)
-            yield block
 
     def digest(self) -> str:
         """The SHA-256 of the file as it is now."""
-        whole = sha256(self._head)
-        self._file.seek(len(self._head))
+        whole = sha256(self.head)
+        self._file.seek(len(self.head))
         while block := self._file.read(BLOCK):
             whole.update(block)
         return whole.hexdigest()
@@ -103,15 +113,16 @@ class TensorFile(AbstractContextManager["TensorFile"]):
     def damaged(self, why: str) -> CheckpointError:
         return CheckpointError(f"{self.place} is damaged: {why}; get the file again")
 
-    def _fill(self, place: memoryview) -> None:
+    def _fill(self, place: memoryview, start: int) -> None:
+        """From a byte of the file on; several threads may do it at once."""
         while place:
             try:
-                count = self._file.readinto(place)  # type: ignore[attr-defined]
+                count = os.preadv(self._file.fileno(), [place], start)
             except OSError as error:
                 raise CheckpointError(f"{self.place} cannot be read: {error.strerror}") from error
             if not count:
                 raise self.damaged("it ends too early")
-            place = place[count:]
+            place, start = place[count:], start + count
 
     def _read_head(self) -> bytes:
         """The length of the header and the header itself."""
@@ -122,14 +133,13 @@ class TensorFile(AbstractContextManager["TensorFile"]):
         if len(first) < 8 or not 2 <= length <= HEADER_LIMIT:
             raise self.damaged("it does not begin like a safetensors file")
         head = bytearray(length)
-        self._file.seek(8)
-        self._fill(memoryview(head))
+        self._fill(memoryview(head), 8)
         return first + bytes(head)
 
     def _stored(self) -> dict[str, Stored]:
         """What the header says, in the order of the bytes: without gaps, up to the end of the file."""
         try:
-            header = parse_json(self._head[8:])
+            header = parse_json(self.head[8:])
         except ValueError as error:
             raise self.damaged(f"its header is not JSON ({error})") from error
         if not isinstance(header, dict):
@@ -142,7 +152,7 @@ class TensorFile(AbstractContextManager["TensorFile"]):
             if each.start != place:
                 raise self.damaged(f"{name} begins at byte {each.start}, the one before ends at {place}")
             place = each.end
-        size = self._file.seek(0, 2) - len(self._head)
+        size = self._file.seek(0, 2) - len(self.head)
         if size != place:
             raise self.damaged(f"its header describes {place} bytes of tensors, it holds {size}")
         return found
@@ -168,5 +178,5 @@ def largest(block: memoryview, dtype: torch.dtype) -> int:
     the largest signed number counts, of those with one the largest unsigned number. Exact, and quicker than sums.
     """
     width = 8 * dtype.itemsize
-    signed, unsigned = (int(np.frombuffer(block, f"<{kind}{dtype.itemsize}").max()) for kind in "iu")
+    signed, unsigned = (int(np.maximum.reduce(np.frombuffer(block, f"<{kind}{dtype.itemsize}"))) for kind in "iu")
     return max(signed, unsigned - (1 << width - 1), 0)

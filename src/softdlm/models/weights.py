@@ -1,9 +1,9 @@
-"""From safetensors files to a stock network: headers are checked first, then tensors are copied one at a time."""
+"""From safetensors files to a stock network: headers are checked first, then blocks of tensors are copied."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from hashlib import sha256
 from itertools import islice
@@ -11,20 +11,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from softdlm.errors import CheckpointError, SoftDLMError
-from softdlm.models.family import Family, Weight
+from softdlm.models.family import Family, ParameterSlice, Weight
 from softdlm.models.folder import CONFIG, CheckpointFolder
 from softdlm.models.fp8 import Fp8, fill, shrink, stored_types
-from softdlm.models.tensor_file import TensorFile
+from softdlm.models.tensor_file import Block, TensorFile
 from softdlm.records.canonical import content_digest
+from softdlm.threads import map_parts
 
 INDEX = "model.safetensors.index.json"
 MEANING = ("*token*", "vocab*", "merges.txt", "*.jinja")
 """Files besides the weights and config.json that affect a model's answers."""
 SPARE_NAMES = 1000
 """A config.json that needs twice the tensors that there are, and so many more, is refused before they are listed."""
+STRIPES = 4
+"""Cores that load at most: a few are as fast as the memory."""
 SHOWN = 12
 """Tensors that a message names; of the others it gives the number."""
 
@@ -76,7 +80,7 @@ class Weights(AbstractContextManager["Weights"]):
     ) -> tuple[nn.Module, dict[str, str]]:
         """The network with its weights, and with `hashing` a digest of each file, of the bytes that were loaded.
 
-        Peak memory is the weights plus one tensor.
+        Peak memory is the weights plus a block for each core.
         """
         network = self.check(family, config)
         expected = {weight.name: weight for weight in family.weights(config)}
@@ -202,15 +206,45 @@ def _complaints(found: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple
 
 
 def _stream(file: TensorFile, expected: Mapping[str, Weight], loaded: Mapping[str, Tensor], total: Any) -> None:
-    """Copy a file's tensors to their places; a type in which one of their values overflows is refused."""
-    for name, tensor, top in file.tensors(total):
-        parts = expected[name].parts
-        pieces = tensor.split([len(loaded[part.parameter][part.index]) for part in parts])
-        kept = [fill(loaded, part.parameter, part.index, each) for part, each in zip(parts, pieces, strict=True)]
-        most = top()
-        for dtype in {each.dtype for each in kept}:
-            if not most.to(dtype).isfinite():
-                raise CheckpointError(f"{file.place}: {name} holds values too large for {dtype}: take another")
+    """Copy a file's tensors to their places, on several cores; a hash wants the bytes in order and so takes one.
+
+    Each core reads, checks and copies blocks of its own, so that a block is still in its cache when it is copied.
+    """
+    blocks = file.blocks()
+    stripes = 1 if total is not None else min(STRIPES, torch.get_num_threads())
+
+    def fill_stripe(number: int) -> None:
+        buffer = file.buffer()
+        for block in blocks[number::stripes]:
+            place, rows = file.read(block, buffer)
+            if total is not None:
+                total.update(place)
+            types = {each.dtype for each in _fill_parts(loaded, expected[block.name].parts, block.first, rows)}
+            _check_values(file, block, place, types)
+
+    if total is not None:
+        total.update(file.head)
+    map_parts(fill_stripe, range(stripes))
+
+
+def _fill_parts(
+    loaded: Mapping[str, Tensor], parts: Sequence[ParameterSlice], first: int, rows: Float[Tensor, "R *S"]
+) -> Iterator[Tensor]:
+    """Write rows of a stored tensor to the parameters of which it is a part, or which are parts of it."""
+    for part in parts:
+        home = len(loaded[part.parameter][part.index])
+        start, end = max(0, first), min(home, first + len(rows))
+        if start < end:
+            yield fill(loaded, part.parameter, part.index, rows[start - first : end - first], slice(start, end))
+        first -= home
+
+
+def _check_values(file: TensorFile, block: Block, place: memoryview, types: Iterable[torch.dtype]) -> None:
+    """Refuse what is not finite, and what would not be in the types that it was written in."""
+    top = file.top(block, place)
+    for dtype in types:
+        if not top.to(dtype).isfinite():
+            raise CheckpointError(f"{file.place}: {block.name} holds values too large for {dtype}: take another")
 
 
 def _shape(weight: Weight, blank: Mapping[str, Tensor]) -> tuple[int, ...]:
