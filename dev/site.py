@@ -1,11 +1,12 @@
 """Hooks of mkdocs: pages that are written from the code, and links to files of the repository outside docs/.
 
-`mkdocs build --strict` runs them. The front page is the README; the verbs come from the command line itself and the
-routes from the server's own schema, so they cannot fall behind.
+`mkdocs build --strict` runs them. The front page is the README; the verbs come from the command line itself, the routes
+from the server's own schema and the notebook's page from the notebook, so they cannot fall behind.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Callable, Iterator
@@ -126,4 +127,24 @@ def _type(schema: dict[str, Any]) -> str:
     return str(schema.get("type", schema.get("const", "any")))
 
 
-WRITTEN: dict[str, Callable[[], Iterator[str]]] = {"reference/command-line.md": verbs, "reference/http.md": routes}
+def notebook() -> Iterator[str]:
+    """The cells with their stored outputs; the page has the notebook's title already."""
+    for number, cell in enumerate(json.loads((ROOT / "examples" / "soft_tokens.ipynb").read_text("utf-8"))["cells"]):
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            yield f"\n```python\n{text}\n```\n"
+            yield from map(_shown, cell["outputs"])
+        else:
+            yield text if number else text.partition("\n")[2]
+
+
+def _shown(output: dict[str, Any]) -> str:
+    if "text" in output:
+        return f"\n```text\n{''.join(output['text'])}```\n"
+    picture = output["data"]["image/png"].strip()
+    return f'\n<img alt="What the code above draws" src="data:image/png;base64,{picture}">\n'
+
+
+WRITTEN: dict[str, Callable[[], Iterator[str]]] = {
+    "reference/command-line.md": verbs, "reference/http.md": routes, "notebook.md": notebook,
+}  # fmt: skip
