@@ -274,6 +274,7 @@ def serve_on_ray(
     keys: Sequence[str] = (),
     engine: str = "auto",
     prefix: str = "softdlm_",
+    warm: Sequence[int] | None = None,
 ) -> None:
     """Serve until a signal ends it, on the cluster of RAY_ADDRESS, or on one of our own on this machine.
 
@@ -283,7 +284,7 @@ def serve_on_ray(
     from softdlm.serve.run import is_local
 
     check(replicas)
-    options = {"keys": tuple(keys), "local": is_local(host), "engine": engine, "prefix": prefix}
+    options = {"keys": tuple(keys), "local": is_local(host), "engine": engine, "prefix": prefix, "warm": warm}
     files = [str(file.resolve()) for file in rules]
     if not is_local(host) and not keys:
         say(f"{host} can be reached by others and there is no --api-key")
