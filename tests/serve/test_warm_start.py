@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,13 @@ def decoded(engine: Engine, prompt: list[int], **how: Any) -> tuple[list[int], s
     return answer.generation.ids, sizes(shape for shape in engine.model.passes if shape not in before)
 
 
+def together(engine: Engine, prompts: list[list[int]]) -> None:
+    for prompt in prompts:
+        engine.submit(Answer(engine.model, 0, prompt, settle(engine.model, None, {})))
+    while engine.busy:
+        engine.step()
+
+
 @pytest.mark.parametrize(("batch", "rows"), [(4, {1, 2, 4}), (3, {1, 2, 3}), (1, {1})])
 def test_each_number_of_rows_and_each_length_is_compiled(
     batch: int, rows: set[int], monkeypatch: pytest.MonkeyPatch
@@ -89,15 +97,23 @@ def test_usual_requests_of_any_length_meet_what_was_compiled(monkeypatch: pytest
         ids, new = decoded(engine, prompt)
         assert ids == softdlm.generate(model, prompt, engine="dynamic").ids
         assert new <= {(1, None, False, 64)}, "only a canvas that fills its slots has no padding"
-    answers = [Answer(model, 0, prompt, settle(model, None, {})) for prompt in prompts[:3]]
-    for answer in answers:
-        engine.submit(answer)
-    while engine.busy:
-        engine.step()
+    together(engine, prompts[:3])
     assert {shape for shape in model.passes if shape[3]} == compiled
     _, new = decoded(engine, prompts_of([150], 2)[0])
     assert new == {(1, None, True, 192)}
     assert model.due == compiled
+
+
+@pytest.mark.parametrize(("few", "rows"), [(True, {4}), (False, {3})])
+def test_rows_are_rounded_up_where_shapes_are_to_be_few(
+    few: bool, rows: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_a_gpu(monkeypatch)
+    model = model_with(**FLAT)
+    model.own = replace(model.own, max_new_tokens=2)  # one pass
+    with Engine(model, batch_size=5, engine="auto", few_shapes=few) as engine:
+        together(engine, prompts_of([3, 17, 20], 2))
+    assert {number for number, *_ in sizes(model.passes)} == rows
 
 
 def test_without_few_shapes_each_length_is_a_shape_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +190,7 @@ def test_lengths_beyond_the_context_are_refused_or_left_out() -> None:
     how = settle(model, None, {})
     with pytest.raises(UsageError, match="--warm 101: the model's context is 100 tokens"):
         list(warm_start.cases_of(model, how, 1, [64, 101]))
-    assert list(warm_start.cases_of(model, how, 1, [100])) == [(1, 128)]
+    assert list(warm_start.cases_of(model, how, 3, [100])) == [(1, 128), (2, 128), (3, 128)]
     assert list(warm_start.cases_of(model, how, 2, None)) == [(1, 64), (1, 128), (2, 64), (2, 128)]
 
 
