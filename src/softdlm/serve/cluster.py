@@ -192,7 +192,7 @@ class Serving:
             if state is not None and state.status == "RUNNING":
                 return True
             if state is not None and state.status == "DEPLOY_FAILED":
-                raise failure_in(state.message)
+                raise failure_in("\n".join([state.message, *words_of(state)]))
             self._report(state)
             time.sleep(LOOK)
         return False
@@ -215,11 +215,15 @@ class Serving:
 
     def _report(self, state: Any) -> None:
         """Ray's words on a deployment that is not well, once."""
-        parts = state.deployments.values() if state is not None else ()
-        said = "; ".join(each.message.strip() for each in parts if each.message)
+        said = "; ".join(words_of(state))
         if said and said != self.said:
             say(said)
         self.said = said
+
+
+def words_of(state: Any) -> list[str]:
+    """What Ray says of each deployment; an error that a replica told is among it."""
+    return [each.message.strip() for each in state.deployments.values() if each.message] if state is not None else []
 
 
 def say(text: str) -> None:
