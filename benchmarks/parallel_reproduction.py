@@ -48,7 +48,7 @@ def cost(planned: Planned) -> float:
     """Expected passes, more where a rule needs the full distribution and cannot be captured."""
     feedback = planned.cell.decoding.rules[1]
     heavy = 3 if getattr(feedback, "needs", None) else 1
-    return heavy * expected_passes(planned) * len(planned.items)
+    return heavy * expected_passes(planned.cell.decoding) * len(planned.items)
 
 
 def work(arguments: argparse.Namespace, study: Study, experiments: Sequence[Experiment]) -> None:

@@ -197,9 +197,10 @@ arrivals = st.builds(
     st.integers(1, 3),
     st.integers(1, 3),
     st.sampled_from([None, 60_000]),
+    st.booleans(),
 )
 def test_every_request_gets_what_it_gets_alone(
-    asked: list[Arrival], how: tuple[Any, torch.dtype], rows: int, cohorts: int, limit: int | None
+    asked: list[Arrival], how: tuple[Any, torch.dtype], rows: int, cohorts: int, limit: int | None, few: bool
 ) -> None:
     """The queue law: any interleaving of submissions, cancellations, deadlines and Decodings.
 
@@ -215,7 +216,8 @@ def test_every_request_gets_what_it_gets_alone(
     ]
     limit = None if limit is None else max(limit, max(need_of(model, answer) for answer in answers))
     over: list[Answer] = []
-    with Engine(model, engine=engine, batch_size=rows, most_cohorts=cohorts, clock=clock, memory_limit=limit) as queue:
+    bounds: Any = {"batch_size": rows, "most_cohorts": cohorts, "memory_limit": limit, "few_shapes": few}
+    with Engine(model, engine=engine, clock=clock, **bounds) as queue:
         while queue.busy or clock.now <= 22:
             for answer, each in zip(answers, asked, strict=True):
                 if each.at == clock.now:

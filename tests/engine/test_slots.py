@@ -811,6 +811,21 @@ def test_a_shape_is_compiled_once_it_has_been_met_often_enough(monkeypatch: pyte
         assert torch.equal(slots.state.canvas.ids, expected)
 
 
+def test_a_shape_is_counted_for_each_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What surrounds the network is compiled for the rules: a rare Decoding would pay for it."""
+    model = model_of("llada", torch.float32)
+    monkeypatch.setattr(model, "due", set())
+    monkeypatch.setattr(model, "compile_after", 2)
+    for commit, count in ((TopN(5), 1), (TopN(4), 1), (TopN(5), 2)):
+        slots = Slots(plan_of(model, commit=commit), 1, 20, upgrade=lambda work: work)
+        slots.admit(canvas_of(model, ((8, 20),)))
+        shape = slots.shape
+        assert shape is not None
+        for _ in range(count):
+            slots.replay(shape)
+    assert {shape[0][0] for shape in model.due} == {TopN(5)}
+
+
 def test_warm_means_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("llada", torch.float32)
     monkeypatch.setattr(model, "compile_after", 5)

@@ -136,6 +136,18 @@ def test_limits_are_each_requests_own_unless_the_user_says() -> None:
         assert [each.decoding.max_new_tokens for each in lm._requests(asked)] == limits
 
 
+@pytest.mark.parametrize(("worth", "warm"), [(4, True), (5, False)])
+def test_passes_are_compiled_at_once_where_there_will_be_enough(
+    worth: int, warm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four answers of 2 passes each, one at a time, 8 in all."""
+    asked, lm = [], adapter("llada")
+    lm.model.compile_after = worth
+    monkeypatch.setattr(type(lm.model), "warm", lambda model: asked.append(model))
+    lm.generate_until([request(text) for text in ("a", "b", "c", "d")])
+    assert bool(asked) is warm
+
+
 def test_repeats_of_one_prompt_draw_afresh() -> None:
     lm = adapter("llada", temperature=1.5, eos="forbid")
     first, second = lm.generate_until([request("the cat"), request("the cat")])

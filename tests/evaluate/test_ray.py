@@ -202,6 +202,15 @@ class ScriptedCluster(ray_cluster.Cluster):
         return {"CPU": 0, "GPU": 0}
 
 
+def test_each_worker_expects_its_part_of_a_cells_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a worker compiles its passes where those that it gets pay for it, as one process does."""
+    monkeypatch.setattr(Owner, "_task", lambda self, cell: (None, {}))
+    monkeypatch.setattr(ray_executor, "batches", lambda *_: [[SimpleNamespace(id=item)] for item in "ab"])
+    cluster: Any = ScriptedCluster(ScriptedRay())
+    shards = Owner(cluster, 1, 1.0, {})._cut(Work("one", cell(), ("a", "b"), {}, passes=3000.0))
+    assert [(shard.items, shard.passes) for shard in shards] == [(("a",), 1500.0), (("b",), 1500.0)]
+
+
 @pytest.fixture
 def works(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
     """Two cells, an item a shard."""

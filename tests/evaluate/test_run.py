@@ -11,7 +11,6 @@ import pytest
 import softdlm
 from softdlm import Decoding
 from softdlm.errors import CheckpointError, ResultsError
-from softdlm.evaluate import executors
 from softdlm.evaluate.cell import Cell, ModelSpec, TaskSpec
 from softdlm.evaluate.executors import LocalExecutor, answer, batches
 from softdlm.evaluate.grid import Grid, prompt_lengths
@@ -167,10 +166,12 @@ def test_passes_are_compiled_at_once_where_there_will_be_enough(
     worth: int, expected: bool, tmp_path: Path, tiny: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(executors, "WORTH", worth)
+    monkeypatch.setattr("softdlm.models.denoiser.passes_worth", lambda weights: worth)
     monkeypatch.setattr(Paced, "warm", lambda model: asked.append(model))
-    decode(tmp_path, tiny, batch_size=1, limit=16)  # 4 passes each: 64 in all
+    decode(tmp_path / "one", tiny, batch_size=1, limit=16)  # 4 passes each: 64 in all
     assert bool(asked) is expected
+    decode(tmp_path / "two", tiny, batch_size=2, limit=16)  # at once, half as many
+    assert len(asked) == expected
 
 
 def test_draws_depend_on_the_seed_and_the_item_only(tmp_path: Path, tiny: ModelSpec) -> None:
@@ -304,7 +305,7 @@ def test_an_answer_to_another_prompt_is_not_counted(tmp_path: Path) -> None:
 def test_the_passes_that_a_time_left_is_guessed_from(commit: str, fields: dict[str, Any], passes: float) -> None:
     """On a canvas of 8: those of the rule, also inside another one; of an adaptive rule a quarter of the canvas."""
     (one,) = plan(cell("slerp", commit, **fields)).cells
-    assert expected_passes(one) == passes
+    assert expected_passes(one.cell.decoding) == passes
 
 
 def test_a_resumed_cell_goes_on_with_its_engine_unless_another_is_named(tmp_path: Path) -> None:

@@ -45,9 +45,11 @@ class Fake:
     late: int = 0
     """Further passes of the items after the first round."""
     asked: list[tuple[str, str]] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
 
     def run(self, works: Iterable[Work]) -> Iterator[tuple[str, Sample | Failure]]:
         for work in works:
+            self.works.append(work)
             commit = spell(work.cell.decoding.commit)
             for item in reversed(work.items):
                 if commit in self.broken:
@@ -71,6 +73,13 @@ def race(
     made = Race(Course(settings, ()), Store(out, executor), goal, budget, more.pop("alpha", 0.05), **more)
     made.run()
     return made
+
+
+def test_a_race_says_how_many_passes_it_expects(tmp_path: Path) -> None:
+    executor = Fake()
+    race(tmp_path, executor, cells=CELLS[:2])
+    expected = {planned(each, ITEMS).key: 8 // rate for each, rate in zip(CELLS, (1, 2), strict=False)}
+    assert [work.passes for work in executor.works] == [len(work.items) * expected[work.key] for work in executor.works]
 
 
 def decisions(found: Race) -> dict[str, Any]:

@@ -168,5 +168,5 @@ def test_shared_cells_are_measured_once_and_a_quick_run_keeps_its_budget() -> No
     passes = 0.0
     for cell in [*whole.cells, *searched.cells, *followed]:
         adaptive = not isinstance(cell.cell.decoding.commit, TopN)
-        passes += len(cell.items) * (32 if adaptive else expected_passes(cell))
+        passes += len(cell.items) * (32 if adaptive else expected_passes(cell.cell.decoding))
     assert passes + ANALYSES < BUDGET

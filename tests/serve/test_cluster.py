@@ -9,9 +9,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from softdlm.errors import UsageError
+from softdlm.serve import cluster
 from tests.serve import test_process
 from tests.serve.test_process import SLOW, Served, chat
 
@@ -67,6 +70,21 @@ def until_two(server: Served) -> list[int]:
         assert time.monotonic() < end, found
         time.sleep(0.2)
     return found
+
+
+def test_an_error_of_a_replica_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's word on the whole application does not say why it could not start."""
+    told = f"a traceback\nRuntimeError: {cluster.told(UsageError('dtype fp8 needs a GPU'))}"
+    failed = SimpleNamespace(
+        status="DEPLOY_FAILED",
+        message="Failed to update the deployments ['engine'].",
+        deployments={"engine": SimpleNamespace(message=told)},
+    )
+    serving = cluster.Serving.__new__(cluster.Serving)
+    serving.stop = cluster.Stop()
+    monkeypatch.setattr(serving, "_state", lambda: failed)
+    with pytest.raises(UsageError, match=r"^dtype fp8 needs a GPU$"):
+        serving._becomes_ready()
 
 
 def test_with_a_replica_killed_the_rest_go_on(server: Served) -> None:

@@ -22,8 +22,11 @@ Names = Annotated[
 Rules = Annotated[
     list[Path] | None, typer.Option("--rules", help="File with rules that requests may name; may be repeated.")
 ]
+WARM_HELP = "Length of prompt and answer, in tokens, for which a GPU's passes are compiled before the server is ready; "
+WARM_HELP += "may be repeated. Default: those of prompts up to 512 tokens; 0: none."
 PREFIX_HELP = "Start of the metrics' names; vllm: suits existing dashboards."
 TRACES_HELP = "Folder whose traces the page can show, as /?trace=traces/NAME.json."
+Warm = Annotated[list[int] | None, typer.Option("--warm", help=WARM_HELP)]
 REPLICAS_HELP = "With --executor ray: this many engines, each with a GPU where there are GPUs."
 
 
@@ -41,6 +44,7 @@ def serve(
     deadline: Annotated[float, option("Seconds after which an answer ends with what it has.")] = 600.0,
     shutdown_timeout: Annotated[float, option("Seconds to finish accepted requests after SIGTERM.")] = 30.0,
     rules: Rules = None,
+    warm: Warm = None,
     metrics_prefix: Annotated[str, option(PREFIX_HELP)] = "softdlm_",
     traces: Annotated[Path | None, option(TRACES_HELP)] = None,
     executor: Annotated[str, option("local, or ray for a cluster.")] = "local",
@@ -53,7 +57,7 @@ def serve(
     except ImportError as error:
         raise UsageError(f"the server needs FastAPI and uvicorn: pip install 'softdlm[serve]' ({error})") from error
     limits = Limits(max_concurrency, queue, max_new_tokens, deadline, shutdown_timeout)
-    options = check_options(host, port, api_key or (), loading.get("engine", "auto"), metrics_prefix)
+    options = check_options(host, port, api_key or (), loading.get("engine", "auto"), metrics_prefix, warm)
     if traces is not None and not (traces.is_dir() and executor == "local"):
         raise UsageError(f"--traces {traces} must be a folder, and goes with --executor local")
     names = served_model_name or [served_name(model)]

@@ -29,6 +29,8 @@ class Cohort:
     engine: EngineKind
     key: tuple[Any, ...]
     """What its requests have in common."""
+    few_shapes: bool = False
+    """Whether its slots always have a rounded length."""
     waiting: deque[tuple[int, Answer]] = field(default_factory=deque)
     """With their places in the queue of all requests."""
     answers: list[Answer] = field(default_factory=list)
@@ -46,7 +48,8 @@ class Cohort:
         """Of its slots: without padding, where all requests have one length, attention needs no mask."""
         assert self.lengths is not None
         shortest, longest = self.lengths
-        return longest if self.engine == "dynamic" or shortest == longest else rounded(longest)
+        exact = self.engine == "dynamic" or (shortest == longest and not self.few_shapes)
+        return longest if exact else rounded(longest)
 
     def room_for(self, answer: Answer) -> int:
         """The longest that slots of one row for this answer may have to be."""

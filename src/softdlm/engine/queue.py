@@ -43,11 +43,13 @@ class Engine:
         engine: EngineKind | None = None,
         memory_limit: int | None = None,
         most_cohorts: int = MOST_COHORTS,
+        few_shapes: bool = False,
         on_step: OnStep | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`batch_size` rows per cohort; by default the model's engine; `memory_limit` in bytes, by default most of what
-        is free now.
+        is free now. With `few_shapes`, passes of rounded shape have rounded rows and canvas lengths even where requests
+        have one length: so later requests, of other lengths, meet the same shapes.
         """
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}")
@@ -55,6 +57,7 @@ class Engine:
         self.engine: EngineKind = check_engine(model.engine if engine is None else engine)
         self.memory_limit = available(model.device) + kept_bytes(model) if memory_limit is None else memory_limit
         self.most_cohorts, self.on_step, self.clock = most_cohorts, on_step, clock
+        self.few_shapes = few_shapes
         self.cohorts: list[Cohort] = []
         self.turns: deque[Cohort] = deque()
         """Cohorts that are decoded, in the order of their turns."""
@@ -136,7 +139,7 @@ class Engine:
                 return cohort
         plan = Plan.of(self.model, answer.decoding)
         engine = pick_engine(plan, self.engine)
-        return Cohort(plan, engine, Cohort.key_of(answer, engine))
+        return Cohort(plan, engine, Cohort.key_of(answer, engine), self.few_shapes and engine != "dynamic")
 
     def _check_memory(self, cohort: Cohort, answer: Answer) -> None:
         alone = need(cohort.plan, 1, cohort.room_for(answer))
@@ -174,7 +177,8 @@ class Engine:
     def _make_room(self, cohort: Cohort) -> bool:
         """Slots for as many requests of the cohort as fit; False: it has none and waits for memory."""
         slots, length = cohort.slots, cohort.length
-        wanted = min(self.batch_size, len(cohort.answers) + len(cohort.waiting))
+        wanted = len(cohort.answers) + len(cohort.waiting)
+        wanted = min(self.batch_size, 1 << (wanted - 1).bit_length() if cohort.few_shapes else wanted)
         if slots is not None:
             if slots.batch >= wanted and slots.length >= length:
                 return True

@@ -157,11 +157,8 @@ class Slots:
         return self.graphs.run(Way(shape, self._worth_compiling(shape)), self._run, self.reads)
 
     def _worth_compiling(self, shape: Shape) -> bool:
-        if self.upgrade is None:
-            return False
-        model, size = self.plan.model, (shape.rows, shape.width, shape.masked, self.length)
-        model.passes[size] += 1
-        return model.passes[size] > model.compile_after
+        size = self.plan.key, shape.rows, shape.width, shape.masked, self.length
+        return self.upgrade is not None and self.plan.model.count_pass(size)
 
     @torch.no_grad()
     def run(self, shape: Shape | None) -> Step:

@@ -24,7 +24,6 @@ from softdlm.evaluate.grid import prompt_lengths
 from softdlm.evaluate.task import EvalTask, load_eval_task
 from softdlm.generation import Generation, Prompt, generate
 from softdlm.models.denoiser import Denoiser
-from softdlm.models.pace import WORTH
 from softdlm.records.canonical import content_digest
 from softdlm.records.journal import Sample, prompt_digest
 
@@ -38,7 +37,7 @@ class Work(NamedTuple):
     model: Mapping[str, Any]
     """The record of the checkpoint that the plan was made with: no other one may answer."""
     passes: float = 0.0
-    """Expected of all answers together, each decoded alone."""
+    """Expected of the answers that one model gives, each decoded alone."""
 
 
 class Failure(NamedTuple):
@@ -101,12 +100,11 @@ class LocalExecutor:
         return self.batch_size or (32 if spec.device != "cpu" else 1 if threads == 1 else min(32, 4 * threads))
 
     def _answers(self, work: Work) -> Iterator[Sample]:
-        model = self.model(work.cell.model, work.model)
-        if work.passes >= 2 * WORTH * self._size(work.cell.model):
-            model.warm()
+        model, size = self.model(work.cell.model, work.model), self._size(work.cell.model)
         task, lengths = self.task(work.cell.task, model)
-        for batch in batches(task, lengths, self._size(work.cell.model), set(work.items)):
-            yield from answer(model, task, work.cell, batch)
+        with model.expecting(work.passes / size):
+            for batch in batches(task, lengths, size, set(work.items)):
+                yield from answer(model, task, work.cell, batch)
 
     def model(self, spec: ModelSpec, record: Mapping[str, Any] | None = None) -> Denoiser:
         """The last model asked for stays; another one takes its place. With a record, only the checkpoint it is of."""

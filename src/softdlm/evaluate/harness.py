@@ -23,6 +23,7 @@ from softdlm.evaluate.fingerprint import protocol, request_number
 from softdlm.evaluate.harness_settings import LOADING, Settings
 from softdlm.evaluate.harness_task import Messages, render
 from softdlm.evaluate.likelihood import log_likelihood
+from softdlm.evaluate.run import expected_passes
 from softdlm.generation import encode, generate
 from softdlm.models.load import find_checkpoint, is_local, load
 from softdlm.records.canonical import digest
@@ -121,7 +122,9 @@ class SoftDLM(LM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         asked = self._requests(requests)
         texts = [""] * len(requests)
-        with tqdm(total=len(asked), desc="softdlm", unit="answer", disable=disable_tqdm) as bar:
+        bar = tqdm(total=len(asked), desc="softdlm", unit="answer", disable=disable_tqdm)
+        passes = sum(expected_passes(request.decoding) for request in asked) / self.settings.batch_size
+        with bar, self.model.expecting(passes):
             for batch in batches(asked, self.settings.batch_size):
                 for request, text in zip(batch, self._answers(batch), strict=True):
                     texts[request.index] = text

@@ -15,10 +15,10 @@ from statistics import fmean
 from softdlm.commit import wait_of
 from softdlm.decoding import Decoding
 from softdlm.errors import SoftDLMError
-from softdlm.evaluate.executors import Executor, Failure, Work
+from softdlm.evaluate.executors import Executor, Failure
 from softdlm.evaluate.grid import Planned
 from softdlm.evaluate.race import Goal, Track, choose, judge, rounds
-from softdlm.evaluate.run import prompts_of, session
+from softdlm.evaluate.run import prompts_of, session, work_of
 from softdlm.evaluate.summary import summarise
 from softdlm.records.journal import SUMMARY, Journal, Sample
 from softdlm.registry import spell
@@ -121,7 +121,7 @@ class Store:
         if planned.key not in self.begun:
             journal.begin(session(self.executor, planned.cell))
             self.begun.add(planned.key)
-        for _, result in self.executor.run([Work(planned.key, planned.cell, missing, planned.protocol["model"])]):
+        for _, result in self.executor.run([work_of(planned, planned.cell, missing)]):
             if isinstance(result, Failure):
                 raise SettingFailed(f"{planned.cell}: {result.reason}")
             journal.append(result)

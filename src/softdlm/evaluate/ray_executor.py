@@ -180,7 +180,8 @@ class Owner:
     def _cut(self, work: Work) -> list[Work]:
         task, lengths = self._task(work.cell)
         cut = batches(task, lengths, self.size, set(work.items))
-        return [work._replace(items=tuple(item.id for item in batch)) for batch in cut]
+        each = work.passes / self.cluster.workers
+        return [work._replace(items=tuple(item.id for item in batch), passes=each) for batch in cut]
 
     def _task(self, cell: Cell) -> tuple[EvalTask, dict[str, int]]:
         """The last one stays: the cells of a model on a task come one after another."""

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from softdlm.commit import Steps, TopN
+from softdlm.decoding import Decoding
 from softdlm.evaluate.cell import Cell
 from softdlm.evaluate.executors import Executor, Failure, Work
 from softdlm.evaluate.grid import Plan, Planned
@@ -101,7 +102,7 @@ class Run:
             if missing:
                 cell = with_engine(planned.cell, journal.last)
                 journal.begin(session(self.executor, cell))
-                yield Work(key, cell, missing, planned.protocol["model"], len(missing) * expected_passes(planned))
+                yield work_of(planned, cell, missing)
             else:
                 self.finish(key)
 
@@ -126,7 +127,7 @@ class Run:
 
     def _progress(self, key: str) -> Progress:
         planned, samples = self.cells[key], self.journals[key].samples
-        passes_left = sum(expected_passes(self.cells[each]) * count for each, count in self.left.items())
+        passes_left = sum(expected_passes(self.cells[each].cell.decoding) * n for each, n in self.left.items())
         return Progress(
             label=str(planned.cell),
             cell=list(self.cells).index(key) + 1,
@@ -158,15 +159,19 @@ class Pace:
 
     def add(self, planned: Planned) -> None:
         self.items += 1
-        self.passes += expected_passes(planned)
+        self.passes += expected_passes(planned.cell.decoding)
 
 
-def expected_passes(planned: Planned) -> float:
+def work_of(planned: Planned, cell: Cell, items: tuple[str, ...]) -> Work:
+    """What an executor is asked: these items of a planned cell."""
+    return Work(planned.key, cell, items, planned.protocol["model"], len(items) * expected_passes(cell.decoding))
+
+
+def expected_passes(decoding: Decoding) -> float:
     """Of an item: exact for n a step or a number of steps without an early end, else a quarter of the canvas.
 
     A rule that chooses among fewer positions than its inner rule is taken for that rule.
     """
-    decoding = planned.cell.decoding
     rule, canvas = decoding.rules[0], decoding.max_new_tokens or 1
     while isinstance(rule, LeadIn | HardOnly):
         rule = rule.then

@@ -19,8 +19,8 @@ from softdlm import kernels
 from softdlm.models.fused_linear import join
 
 Kind = TypeVar("Kind", bound=nn.Module)
-SHAPES = 256
-"""Most compilations kept per function. torch's own limit is 8, after which it would stop compiling."""
+SHAPES = 4096
+"""Most compilations of a function in a process. torch's own limits, 8 and 256, would end decodes of a long process."""
 
 
 def keep_compilations() -> None:
@@ -43,7 +43,8 @@ def compile_fixed(work: Callable[..., Any], **compiler: Any) -> Callable[..., An
     compiled = torch.compile(work, dynamic=False, **compiler)
 
     def run(*arguments: Any, **named: Any) -> Any:
-        with torch._dynamo.config.patch(recompile_limit=SHAPES, fail_on_recompile_limit_hit=True):
+        limits: Any = {"recompile_limit": SHAPES, "accumulated_recompile_limit": SHAPES}
+        with torch._dynamo.config.patch(**limits, fail_on_recompile_limit_hit=True):
             return compiled(*arguments, **named)
 
     return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from softdlm.models.attention import Attention, aligned, attention_pattern
 from softdlm.models.fp8 import Fp8
 from softdlm.models.kv_memory import KVMemory, Window
 from softdlm.models.own_settings import OwnSettings
-from softdlm.models.pace import Paced
+from softdlm.models.pace import Paced, passes_worth
 from softdlm.types import row_positions
 
 
@@ -69,7 +68,7 @@ class Denoiser(Paced):
         self.source = source or Source(type(self).__name__, "custom")
         self.slot_cache: list[Any] = []
         """What a decode leaves for the next one: buffers and captured passes (engine/slot_store.py)."""
-        self.passes = Counter()
+        self.passes, self.due = {}, set()
 
     @property
     def device(self) -> torch.device:
@@ -193,6 +192,7 @@ class NetworkDenoiser(Denoiser):
         self.compiled_body: Any = None
         self._compiled: NetworkDenoiser | None = None
         self.attention: Attention = attention
+        self.compile_after = passes_worth(sum(each.numel() for each in self.weights()))
         super().__init__(self.network.get_input_embeddings().weight.detach(), **identity)
 
     @property

@@ -151,16 +151,16 @@ async def _all_over(call: Call) -> None:
 
 
 def make_app(
-    load: Load, names: Sequence[str], limits: Limits | None = None, *, keys: Sequence[str] = (), local: bool = False,
+    load: Load, names: Sequence[str], limits: Limits = Limits(), *, keys: Sequence[str] = (), local: bool = False,
     engine: Kind = "auto", prefix: str = "softdlm_", metrics_of: type[Metrics] = Metrics, traces: Path | None = None,
+    warm: Sequence[int] | None = (),
 ) -> FastAPI:  # fmt: skip
-    """The application. The model is loaded on the engine's thread while /health says 503."""
-    limits = limits or Limits()
+    """The application. The model is loaded, and passes for `warm` compiled, while /health says 503."""
     metrics = metrics_of(names[0], prefix)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        worker = Worker(load, limits, metrics, engine)
+        worker = Worker(load, limits, metrics, engine, warm)
         app.state.service = Service(names, limits, worker, metrics)
         worker.start()
         yield

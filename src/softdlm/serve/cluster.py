@@ -192,7 +192,7 @@ class Serving:
             if state is not None and state.status == "RUNNING":
                 return True
             if state is not None and state.status == "DEPLOY_FAILED":
-                raise failure_in(state.message)
+                raise failure_in("\n".join([state.message, *words_of(state)]))
             self._report(state)
             time.sleep(LOOK)
         return False
@@ -215,11 +215,15 @@ class Serving:
 
     def _report(self, state: Any) -> None:
         """Ray's words on a deployment that is not well, once."""
-        parts = state.deployments.values() if state is not None else ()
-        said = "; ".join(each.message.strip() for each in parts if each.message)
+        said = "; ".join(words_of(state))
         if said and said != self.said:
             say(said)
         self.said = said
+
+
+def words_of(state: Any) -> list[str]:
+    """What Ray says of each deployment; an error that a replica told is among it."""
+    return [each.message.strip() for each in state.deployments.values() if each.message] if state is not None else []
 
 
 def say(text: str) -> None:
@@ -274,6 +278,7 @@ def serve_on_ray(
     keys: Sequence[str] = (),
     engine: str = "auto",
     prefix: str = "softdlm_",
+    warm: Sequence[int] | None = None,
 ) -> None:
     """Serve until a signal ends it, on the cluster of RAY_ADDRESS, or on one of our own on this machine.
 
@@ -283,7 +288,7 @@ def serve_on_ray(
     from softdlm.serve.run import is_local
 
     check(replicas)
-    options = {"keys": tuple(keys), "local": is_local(host), "engine": engine, "prefix": prefix}
+    options = {"keys": tuple(keys), "local": is_local(host), "engine": engine, "prefix": prefix, "warm": warm}
     files = [str(file.resolve()) for file in rules]
     if not is_local(host) and not keys:
         say(f"{host} can be reached by others and there is no --api-key")

@@ -24,6 +24,7 @@ from softdlm.serve.metrics import Metrics
 from softdlm.serve.refusals import Refusal, refusal_of
 from softdlm.serve.settings import Limits
 from softdlm.serve.tickets import News, Ticket, draft_of
+from softdlm.serve.warm_start import warm_start
 from softdlm.trace import Candidates
 
 log = logging.getLogger("softdlm.serve")
@@ -46,10 +47,13 @@ class EngineThread(threading.Thread):
         kind: Kind,
         hand_over: Callable[[Sequence[tuple[Ticket, News]]], None],
         changed: Callable[[], None],
+        warm: Sequence[int] | None = (),
     ) -> None:
         super().__init__(name="softdlm-engine", daemon=True)
         self.load, self.limits, self.metrics, self.clock = load, limits, metrics, time.monotonic
         self.kind: Kind = kind
+        self.warm = warm
+        """Canvas lengths to compile passes for at the start; None: the usual ones."""
         self.hand_over, self.changed = hand_over, changed
         self.model: Denoiser | None = None
         self.engine: Engine | None = None
@@ -78,7 +82,10 @@ class EngineThread(threading.Thread):
     def run(self) -> None:
         try:
             self.model = self.load()
-            self.engine = Engine(self.model, batch_size=self.limits.max_concurrency, engine=self.kind)
+            rows = self.limits.max_concurrency
+            engine = Engine(self.model, batch_size=rows, engine=self.kind, few_shapes=True)
+            warm_start(engine, self.warm)
+            self.engine = engine
             self.changed()
         except Exception as error:
             self._fail(error)

@@ -102,7 +102,9 @@ def served_name(model: str) -> str:
     return Path(model).resolve().name if Path(model).expanduser().is_dir() else model
 
 
-def check_options(host: str, port: int, keys: Sequence[str], engine: str, prefix: str) -> dict[str, Any]:
+def check_options(
+    host: str, port: int, keys: Sequence[str], engine: str, prefix: str, warm: Sequence[int] | None
+) -> dict[str, Any]:
     """The options of `serve`, refused before anything is loaded."""
     if not 0 <= port < 2**16:
         raise UsageError(f"--port must lie between 0 and {2**16 - 1}, not {port}")
@@ -111,7 +113,10 @@ def check_options(host: str, port: int, keys: Sequence[str], engine: str, prefix
     check_engine(engine)
     if not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", prefix):
         raise UsageError(f"--metrics-prefix must be letters, digits, _ and :, such as softdlm_, not {prefix!r}")
-    return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix}
+    if below := [each for each in warm or () if each < 0]:
+        raise UsageError(f"--warm must be a number of tokens, or 0 to compile nothing at the start, not {below[0]}")
+    lengths = None if warm is None else tuple(each for each in warm if each)
+    return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix, "warm": lengths}
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -146,9 +151,11 @@ def serve(
     engine: Kind = "auto",
     prefix: str = "softdlm_",
     traces: Path | None = None,
+    warm: Sequence[int] | None = None,
 ) -> None:
     """Serve until a signal ends it; an error in loading the model is raised."""
-    app = make_app(load, names, limits, keys=keys, local=is_local(host), engine=engine, prefix=prefix, traces=traces)
+    how: Any = {"keys": keys, "local": is_local(host), "engine": engine, "prefix": prefix}
+    app = make_app(load, names, limits, **how, traces=traces, warm=warm)
     if not is_local(host) and not keys:
         print(f"softdlm: {host} can be reached by others and there is no --api-key", file=sys.stderr)
     with listen_on(host, port) as listening:

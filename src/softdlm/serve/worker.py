@@ -16,7 +16,7 @@ from softdlm.serve.tickets import News, Ticket
 
 State = Literal["loading", "ready", "draining", "failed"]
 WHY_NOT = {
-    "loading": "the model is being loaded: try again in a moment",
+    "loading": "the model is being loaded and compiled: try again in a moment",
     "draining": "the server is shutting down: ask another one",
     "failed": "the server's device or model failed: its operator must restart it",
 }
@@ -25,9 +25,11 @@ WHY_NOT = {
 class Worker:
     """Accepts answers up to the server's capacity. All of it happens on one event loop."""
 
-    def __init__(self, load: Load, limits: Limits, metrics: Metrics, kind: Kind = "auto") -> None:
+    def __init__(
+        self, load: Load, limits: Limits, metrics: Metrics, kind: Kind = "auto", warm: Sequence[int] | None = ()
+    ) -> None:
         self.limits, self.metrics = limits, metrics
-        self.thread = EngineThread(load, limits, metrics, kind, self._from_thread, self._changed)
+        self.thread = EngineThread(load, limits, metrics, kind, self._from_thread, self._changed, warm)
         self.draining = False
         self.shares = Shares(limits)
         """Answers that were accepted and are not over, by their cohort."""
