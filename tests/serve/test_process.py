@@ -306,7 +306,7 @@ def test_sigterm_finishes_what_was_accepted(tmp_path: Path) -> None:
         (("--replicas", "2"), 2, "--executor ray"),
         (("--api-key", " "), 2, "--api-key"),
         (("--metrics-prefix", "1"), 2, "--metrics-prefix"),
-        (("--warm", "-3"), 2, "--warm must be a number of tokens, or 0 to compile nothing at the start, not -3"),
+        (("--warm", "-3"), 2, "--warm must be a number of tokens, prompt and answer together, not -3"),
         (("--warm", "99999"), 2, "--warm 99999: the model's context is"),
     ],
     ids=str,

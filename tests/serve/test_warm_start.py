@@ -84,13 +84,12 @@ def test_each_number_of_rows_and_each_length_is_compiled(
     assert model.compile_after > 0, "other shapes are compiled where requests come back to them"
 
 
-def test_usual_requests_of_any_length_meet_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So none of them compiles anything, alone or with others; one beyond the usual lengths does not either."""
+def test_shorter_requests_of_any_length_meet_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So none of them compiles anything, alone or with others; one beyond these lengths does not either."""
     as_on_a_gpu(monkeypatch)
-    monkeypatch.setattr(warm_start, "USUAL_PROMPT", 60)
     model = model_with(**FLAT)
     engine = engine_of(model)
-    warm_start.warm_start(engine, None)
+    warm_start.warm_start(engine, [64, 128])
     compiled = set(model.due)
     prompts = prompts_of([3, 17, 39, 41, 59], 2)
     for prompt in prompts:
@@ -131,31 +130,18 @@ def test_nothing_is_decoded_where_nothing_is_to_be_compiled(kind: Any, monkeypat
     model = model_with(**FLAT)
     engine = Engine(model, engine=kind, few_shapes=True)
     monkeypatch.setattr(engine, "step", lambda: pytest.fail("a pass was made"))
-    warm_start.warm_start(engine, None)
+    warm_start.warm_start(engine, [64])
     assert not model.passes
 
 
-def test_nothing_is_compiled_where_the_operator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_where_no_length_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     as_on_a_gpu(monkeypatch)
     model = model_with(**FLAT)
     warm_start.warm_start(engine_of(model), ())
     assert not model.passes
 
 
-def test_a_small_network_is_compiled_for_lengths_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its passes are short: few of them do not pay for seconds at every start."""
-    as_on_a_gpu(monkeypatch)
-    model = model_with(**FLAT)
-    model.compile_after = 5_001
-    warm_start.warm_start(engine_of(model, 1), None)
-    assert not model.passes
-    warm_start.warm_start(engine_of(model, 1), [64])
-    assert sizes(model.due) == {(1, None, True, 64)}
-
-
-@pytest.mark.parametrize(
-    ("words", "lengths"), [([], None), (["--warm", "0"], ()), (["--warm", "700", "--warm", "1500"], (700, 1500))]
-)
+@pytest.mark.parametrize(("words", "lengths"), [([], ()), (["--warm", "700", "--warm", "1500"], (700, 1500))])
 def test_the_operator_says_for_which_lengths(words: list[str], lengths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command gives them to the application, here or on a cluster."""
     served: list[Any] = []
@@ -184,14 +170,13 @@ def test_what_does_not_fit_is_said_and_the_server_starts(
     assert "compiled 0 of them in 0 s; then: the request needs" in capsys.readouterr().err
 
 
-def test_lengths_beyond_the_context_are_refused_or_left_out() -> None:
+def test_lengths_beyond_the_context_are_refused() -> None:
     model = model_with(**FLAT)
     model.max_length = 100
-    how = settle(model, None, {})
     with pytest.raises(UsageError, match="--warm 101: the model's context is 100 tokens"):
-        list(warm_start.cases_of(model, how, 1, [64, 101]))
-    assert list(warm_start.cases_of(model, how, 3, [100])) == [(1, 128), (2, 128), (3, 128)]
-    assert list(warm_start.cases_of(model, how, 2, None)) == [(1, 64), (1, 128), (2, 64), (2, 128)]
+        list(warm_start.cases_of(model, 1, [64, 101]))
+    assert list(warm_start.cases_of(model, 3, [100])) == [(1, 128), (2, 128), (3, 128)]
+    assert list(warm_start.cases_of(model, 2, [60, 100])) == [(1, 64), (1, 128), (2, 64), (2, 128)]
 
 
 def test_a_canvas_as_long_as_the_context_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,12 +187,14 @@ def test_a_canvas_as_long_as_the_context_is_compiled(monkeypatch: pytest.MonkeyP
     assert sizes(model.due) == {(1, None, True, 128)}
 
 
-def test_a_server_is_ready_after_it_has_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lengths", [(), (64,)])
+def test_a_server_is_ready_after_it_has_compiled(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes are only few where some were compiled for them: rounded ones need padding."""
     seen: list[Any] = []
     model = model_with(**FLAT)
 
     async def run() -> None:
-        worker = Worker(lambda: model, Limits(max_concurrency=3), Metrics("tiny"), "auto", (64,))
+        worker = Worker(lambda: model, Limits(max_concurrency=3), Metrics("tiny"), "auto", lengths)
 
         def compiling(engine: Engine, lengths: Any) -> None:
             seen.append((worker.state, lengths, engine.batch_size, engine.few_shapes))
@@ -219,4 +206,4 @@ def test_a_server_is_ready_after_it_has_compiled(monkeypatch: pytest.MonkeyPatch
         await worker.stop()
 
     asyncio.run(run())
-    assert seen == [("loading", (64,), 3, True)]
+    assert seen == [("loading", lengths, 3, bool(lengths))]

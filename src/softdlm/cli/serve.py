@@ -22,8 +22,10 @@ Names = Annotated[
 Rules = Annotated[
     list[Path] | None, typer.Option("--rules", help="File with rules that requests may name; may be repeated.")
 ]
-WARM_HELP = "Length of prompt and answer, in tokens, for which a GPU's passes are compiled before the server is ready; "
-WARM_HELP += "may be repeated. Default: those of prompts up to 512 tokens; 0: none."
+WARM_HELP = (
+    "Length of prompt and answer together, in tokens, for which a GPU's passes are compiled before the server "
+)
+WARM_HELP += "is ready; may be repeated. Without it they are compiled when requests have come back to them often enough."
 PREFIX_HELP = "Start of the metrics' names; vllm: suits existing dashboards."
 TRACES_HELP = "Folder whose traces the page can show, as /?trace=traces/NAME.json."
 Warm = Annotated[list[int] | None, typer.Option("--warm", help=WARM_HELP)]
@@ -57,7 +59,7 @@ def serve(
     except ImportError as error:
         raise UsageError(f"the server needs FastAPI and uvicorn: pip install 'softdlm[serve]' ({error})") from error
     limits = Limits(max_concurrency, queue, max_new_tokens, deadline, shutdown_timeout)
-    options = check_options(host, port, api_key or (), loading.get("engine", "auto"), metrics_prefix, warm)
+    options = check_options(host, port, api_key or (), loading.get("engine", "auto"), metrics_prefix, warm or ())
     if traces is not None and not (traces.is_dir() and executor == "local"):
         raise UsageError(f"--traces {traces} must be a folder, and goes with --executor local")
     names = served_model_name or [served_name(model)]

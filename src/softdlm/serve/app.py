@@ -153,7 +153,7 @@ async def _all_over(call: Call) -> None:
 def make_app(
     load: Load, names: Sequence[str], limits: Limits = Limits(), *, keys: Sequence[str] = (), local: bool = False,
     engine: Kind = "auto", prefix: str = "softdlm_", metrics_of: type[Metrics] = Metrics, traces: Path | None = None,
-    warm: Sequence[int] | None = (),
+    warm: Sequence[int] = (),
 ) -> FastAPI:  # fmt: skip
     """The application. The model is loaded, and passes for `warm` compiled, while /health says 503."""
     metrics = metrics_of(names[0], prefix)

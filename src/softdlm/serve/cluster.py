@@ -278,7 +278,7 @@ def serve_on_ray(
     keys: Sequence[str] = (),
     engine: str = "auto",
     prefix: str = "softdlm_",
-    warm: Sequence[int] | None = None,
+    warm: Sequence[int] = (),
 ) -> None:
     """Serve until a signal ends it, on the cluster of RAY_ADDRESS, or on one of our own on this machine.
 

@@ -47,13 +47,13 @@ class EngineThread(threading.Thread):
         kind: Kind,
         hand_over: Callable[[Sequence[tuple[Ticket, News]]], None],
         changed: Callable[[], None],
-        warm: Sequence[int] | None = (),
+        warm: Sequence[int] = (),
     ) -> None:
         super().__init__(name="softdlm-engine", daemon=True)
         self.load, self.limits, self.metrics, self.clock = load, limits, metrics, time.monotonic
         self.kind: Kind = kind
         self.warm = warm
-        """Canvas lengths to compile passes for at the start; None: the usual ones."""
+        """Canvas lengths to compile passes for at the start."""
         self.hand_over, self.changed = hand_over, changed
         self.model: Denoiser | None = None
         self.engine: Engine | None = None
@@ -83,7 +83,7 @@ class EngineThread(threading.Thread):
         try:
             self.model = self.load()
             rows = self.limits.max_concurrency
-            engine = Engine(self.model, batch_size=rows, engine=self.kind, few_shapes=True)
+            engine = Engine(self.model, batch_size=rows, engine=self.kind, few_shapes=bool(self.warm))
             warm_start(engine, self.warm)
             self.engine = engine
             self.changed()

@@ -103,7 +103,7 @@ def served_name(model: str) -> str:
 
 
 def check_options(
-    host: str, port: int, keys: Sequence[str], engine: str, prefix: str, warm: Sequence[int] | None
+    host: str, port: int, keys: Sequence[str], engine: str, prefix: str, warm: Sequence[int]
 ) -> dict[str, Any]:
     """The options of `serve`, refused before anything is loaded."""
     if not 0 <= port < 2**16:
@@ -113,10 +113,9 @@ def check_options(
     check_engine(engine)
     if not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", prefix):
         raise UsageError(f"--metrics-prefix must be letters, digits, _ and :, such as softdlm_, not {prefix!r}")
-    if below := [each for each in warm or () if each < 0]:
-        raise UsageError(f"--warm must be a number of tokens, or 0 to compile nothing at the start, not {below[0]}")
-    lengths = None if warm is None else tuple(each for each in warm if each)
-    return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix, "warm": lengths}
+    if below := [each for each in warm if each < 1]:
+        raise UsageError(f"--warm must be a number of tokens, prompt and answer together, not {below[0]}")
+    return {"host": host, "port": port, "keys": tuple(keys), "engine": engine, "prefix": prefix, "warm": tuple(warm)}
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -151,7 +150,7 @@ def serve(
     engine: Kind = "auto",
     prefix: str = "softdlm_",
     traces: Path | None = None,
-    warm: Sequence[int] | None = None,
+    warm: Sequence[int] = (),
 ) -> None:
     """Serve until a signal ends it; an error in loading the model is raised."""
     how: Any = {"keys": keys, "local": is_local(host), "engine": engine, "prefix": prefix}

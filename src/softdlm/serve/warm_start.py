@@ -16,24 +16,18 @@ from softdlm.engine.queue import Engine
 from softdlm.errors import SoftDLMError, UsageError
 from softdlm.models.denoiser import Denoiser
 
-USUAL_PROMPT = 512
-"""Tokens of the longest prompt whose passes are compiled where the operator names no lengths."""
-PATIENCE = 5_000
-"""Passes of a shape after which compiling it pays, at most, for the usual lengths to be compiled: no small network."""
 SECONDS = 120.0
 """No further shape is compiled after so long. torch keeps what it compiled on disk, so the next start comes further."""
 
 
-def warm_start(engine: Engine, lengths: Sequence[int] | None) -> None:
+def warm_start(engine: Engine, lengths: Sequence[int]) -> None:
     """Compile the passes of the Decoding that a request gets which names none, where `auto` would compile them.
 
-    `lengths` are those of prompt and answer together; None: those of the model's usual answer after short prompts, if
-    the network is large. Each is decoded for two passes by one row, then by two, and so on up to the engine's rows.
+    `lengths` are those of prompt and answer together. Each is decoded for two passes by one row, then by two, and so on
+    up to the engine's rows.
     """
     model, decoding = engine.model, settle(engine.model, None, {})
-    if lengths is None and model.compile_after > PATIENCE:
-        return
-    cases = list(cases_of(model, decoding, engine.batch_size, lengths))
+    cases = list(cases_of(model, engine.batch_size, lengths))
     if not cases or pick_engine(Plan.of(model, decoding), engine.engine) != "auto":
         return
     began, done, stopped = engine.clock(), 0, ""
@@ -52,16 +46,11 @@ def warm_start(engine: Engine, lengths: Sequence[int] | None) -> None:
     say(f"compiled {done} of them in {engine.clock() - began:.0f} s{stopped}")
 
 
-def cases_of(
-    model: Denoiser, decoding: Decoding, most: int, lengths: Sequence[int] | None
-) -> Iterator[tuple[int, int]]:
+def cases_of(model: Denoiser, most: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Rows and canvas lengths, as the engine rounds them; those of a single row first."""
     limit = model.max_length or sys.maxsize
-    if beyond := [each for each in lengths or () if each > limit]:
+    if beyond := [each for each in lengths if each > limit]:
         raise UsageError(f"--warm {beyond[0]}: the model's context is {limit} tokens, prompt and answer together")
-    if lengths is None:
-        new = decoding.max_new_tokens or 0
-        lengths = [new + prompt for prompt in range(1, USUAL_PROMPT + 1) if new + prompt <= limit]
     sizes = [min(1 << power, most) for power in range((most - 1).bit_length() + 1)]
     yield from ((rows, length) for rows in sizes for length in sorted(set(map(rounded, lengths))))
 

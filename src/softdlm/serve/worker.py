@@ -26,7 +26,7 @@ class Worker:
     """Accepts answers up to the server's capacity. All of it happens on one event loop."""
 
     def __init__(
-        self, load: Load, limits: Limits, metrics: Metrics, kind: Kind = "auto", warm: Sequence[int] | None = ()
+        self, load: Load, limits: Limits, metrics: Metrics, kind: Kind = "auto", warm: Sequence[int] = ()
     ) -> None:
         self.limits, self.metrics = limits, metrics
         self.thread = EngineThread(load, limits, metrics, kind, self._from_thread, self._changed, warm)
