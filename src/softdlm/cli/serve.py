@@ -22,10 +22,8 @@ Names = Annotated[
 Rules = Annotated[
     list[Path] | None, typer.Option("--rules", help="File with rules that requests may name; may be repeated.")
 ]
-WARM_HELP = (
-    "Length of prompt and answer together, in tokens, for which a GPU's passes are compiled before the server "
-)
-WARM_HELP += "is ready; may be repeated. Without it they are compiled when requests have come back to them often enough."
+WARM_HELP = "Length of prompt and answer together, in tokens, for which a GPU's passes are compiled before the server "
+WARM_HELP += "is ready; may be repeated. Without it: once requests have come back to them often enough."
 PREFIX_HELP = "Start of the metrics' names; vllm: suits existing dashboards."
 TRACES_HELP = "Folder whose traces the page can show, as /?trace=traces/NAME.json."
 Warm = Annotated[list[int] | None, typer.Option("--warm", help=WARM_HELP)]
