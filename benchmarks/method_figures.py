@@ -34,13 +34,14 @@ PLACES, PASS = range(23, 31), 15
 """The second equation of the answer, and the pass that the first picture shows."""
 PLACE, EARLY = 23, 8
 """The position and the pass of the second picture."""
-ROWS = ("1 read", "2 predict", "3 commit", "4 feed back")
-ABOUT = (
-    f"committed tokens, and\nsoft tokens of pass {PASS - 1}",
-    "candidates of every\nopen position",
-    "the surest\nbecome tokens",
-    f"what is still open becomes\na soft token for pass {PASS + 1}",
+ROWS = (
+    ("1  read", f"committed tokens, and soft tokens of pass {PASS - 1}"),
+    ("2  predict", "candidates of every open position"),
+    ("3  commit", "the surest become tokens"),
+    ("4  feed back", f"what is still open: soft tokens for pass {PASS + 1}"),
 )
+HEIGHT = 1.3
+"""Of a row, with its title."""
 
 
 class Point(NamedTuple):
@@ -104,10 +105,10 @@ class Decode:
 
 def loop(decode: Decode) -> Figure:
     """One pass, row by row; columns are positions."""
-    figure, axes = plain(7.6, 3.5)
-    for row, (name, about) in enumerate(zip(ROWS, ABOUT, strict=True)):
-        axes.text(-3.4, -row + 0.12, name, fontsize=11, fontweight="bold", va="center")
-        axes.text(-3.4, -row - 0.24, about, fontsize=7.5, color=GREY, va="center", linespacing=1.1)
+    figure, axes = plain(5.2, 3.9)
+    for row, (name, about) in enumerate(ROWS):
+        axes.text(-0.4, 0.52 - HEIGHT * row, name, fontsize=10, fontweight="bold")
+        axes.text(1.6, 0.52 - HEIGHT * row, about, fontsize=9, color=GREY)
     for column, place in enumerate(PLACES):
         before, after = decode.token(PASS - 1, place), decode.token(PASS, place)
         if before is not None:
@@ -124,34 +125,34 @@ def loop(decode: Decode) -> Figure:
             hard(axes, column, 2, after, edge=BLUE, width=2.2)
             hard(axes, column, 3, after)
     again = {"arrowstyle": "->", "connectionstyle": "arc3,rad=0.35", "color": GREY}
-    axes.annotate("", (len(PLACES) - 0.45, 0), (len(PLACES) - 0.45, -3), arrowprops=again)
-    axes.text(len(PLACES) + 0.35, -1.5, "next\npass", fontsize=9, color=GREY, va="center")
-    axes.set(xlim=(-3.5, len(PLACES) + 0.9), ylim=(-3.6, 0.6))
+    axes.annotate("", (len(PLACES) - 0.5, 0), (len(PLACES) - 0.5, -3 * HEIGHT), arrowprops=again)
+    axes.text(len(PLACES) + 0.55, -1.5 * HEIGHT, "next\npass", fontsize=9, color=GREY, va="center")
+    axes.set(xlim=(-0.5, len(PLACES) + 1.2), ylim=(-3 * HEIGHT - 0.4, 0.85))
     return figure
 
 
 def box(axes: Any, column: int, row: int, *, edge: str, width: float = 0.9, dash: str = "-") -> None:
-    shape = FancyBboxPatch((column - 0.4, -row - 0.36), 0.8, 0.72, boxstyle="round,pad=0,rounding_size=0.08")
+    shape = FancyBboxPatch((column - 0.4, -HEIGHT * row - 0.36), 0.8, 0.72, boxstyle="round,pad=0,rounding_size=0.08")
     shape.set(facecolor="white", edgecolor=edge, linewidth=width, linestyle=dash)
     axes.add_patch(shape)
 
 
 def hard(axes: Any, column: int, row: int, text: str, *, edge: str = "black", width: float = 0.9) -> None:
     box(axes, column, row, edge=edge, width=width)
-    axes.text(column, -row, text, ha="center", va="center", fontsize=12)
+    axes.text(column, -HEIGHT * row, text, ha="center", va="center", fontsize=12)
 
 
 def mixture(axes: Any, column: int, row: int, soft: list[tuple[str, float]]) -> None:
     """A soft token: its candidates, the likelier one larger."""
     box(axes, column, row, edge=BLUE, dash=":", width=1.4)
     (first, _), (second, _) = soft
-    axes.text(column - 0.1, -row, first, ha="center", va="center", fontsize=12, color=GREY)
-    axes.text(column + 0.2, -row - 0.14, second, ha="center", va="center", fontsize=7.5, color=GREY)
+    axes.text(column - 0.1, -HEIGHT * row, first, ha="center", va="center", fontsize=12, color=GREY)
+    axes.text(column + 0.2, -HEIGHT * row - 0.14, second, ha="center", va="center", fontsize=8, color=GREY)
 
 
 def bars(axes: Any, column: int, row: int, soft: list[tuple[str, float]]) -> None:
     for line, (text, share) in enumerate(soft):
-        height = -row + 0.18 - 0.36 * line
+        height = 0.18 - HEIGHT * row - 0.36 * line
         axes.barh(height, 0.58 * share, left=column - 0.16, height=0.26, color="#9CC4DD")
         axes.text(column - 0.28, height, text, ha="center", va="center", fontsize=9)
         axes.text(column - 0.13, height, f"{share:.2f}", va="center", fontsize=7)
