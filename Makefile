@@ -16,6 +16,8 @@ demo: .venv/ready
 	@echo 'This problem was picked: vanilla is wrong (the answer is 5), the other two are right. Now the first 80 test problems, not picked, and the model itself recommends the last row:'
 	$(BIN)/softdlm eval --dtype native --task mini-math --limit 80 --tokens-per-step 4 --own --out demo/results --plot demo/accuracy.png
 	@echo "Right and consistent answers against passes: demo/accuracy.png"
+	@echo "Next: docs/tutorial.md, ten minutes to a rule of your own. $(BIN)/softdlm chat, a conversation with the canvas live."
+	@echo "In a browser: $(PIP) '.[serve]' and then $(BIN)/softdlm serve"
 
 test: lint
 	$(BIN)/pytest -n 2
