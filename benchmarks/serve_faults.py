@@ -32,7 +32,7 @@ MIB = 1 << 20
 BODY = b'{"prompt": "a", "max_tokens": 4}'
 ROUTES = (
     ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/denoise"), ("GET", "/v1/models"),
-    ("GET", "/v1/models/builtin"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"), ("GET", "/"),
+    ("GET", "/v1/models/builtin"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"),
     ("GET", "/docs"), ("GET", "/v1/nothing"), ("DELETE", "/v1/models/builtin"), ("PUT", "/v1/completions"),
 )  # fmt: skip
 
@@ -168,7 +168,7 @@ def slow_readers(count: int = 4) -> Iterator[Group]:
 
 
 def keys() -> Iterator[Group]:
-    group = Group("wrong and missing keys on every route", "401 with the error object; /health is open")
+    group = Group("wrong and missing keys on every route", "401 with the error object; /health and the page's program are open")
     wrong = [None, "Bearer", "Bearer wrong", f"bearer {KEY}x", f"Basic {KEY}", KEY, f"Bearer {KEY[:-1]}",
              "Bearer " + "k" * 4000, f"Bearer {KEY.upper()}", "Bearer \xff\xfe", f"Bearer,{KEY}"]  # fmt: skip
     others = ("//v1/models", "/health/../v1/models", "/%68ealth/..%2fv1/models", "/v1/models?x=/health", "/HEALTH")
@@ -181,6 +181,9 @@ def keys() -> Iterator[Group]:
             found = faults_of(answer.status_code, kind, answer.content, [KEY, MARK, "wrong\n"], [401])
             group.add(f"{method} {path} {value}", found, answer.status_code)
         group.expect("/health without a key", httpx.get(server.url + "/health").status_code == 200)
+        page = httpx.get(server.url + "/")
+        told = [each for each in (KEY, MARK, "builtin") if each in page.text]
+        group.expect("/ without a key is the page, which tells nothing of the server", page.status_code == 200 and not told)
         for path in others:
             head = head_of(server, path, method="GET").replace(f"Bearer {KEY}", "Bearer no")
             status, kind, body = raw(server, head, keep=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -258,6 +261,19 @@ def test_a_rule_from_a_file_around_a_rule(rules: Path) -> None:
     rule = build("feedback", f"{rules}:Mine(inner={rules}:Mine(inner=slerp, k=4))", {"lam": 0.6})
     assert (rule.k, rule.inner.k, rule.inner.inner) == (3, 4, Slerp(lam=0.6))
     assert build("feedback", spell(rule)) == rule
+
+
+def test_a_class_in_a_notebook_has_its_cell_as_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook is a module without a file; the text of a cell is known under the cell's name."""
+    notebook = ModuleType("a_notebook")
+    monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+    digests = []
+    for number, text in enumerate([RULES, RULES, RULES.replace("<= 2", "<= 3")]):
+        name = f"<cell {number}>"
+        monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(True), name))
+        exec(compile(text, name, "exec"), notebook.__dict__)
+        digests.append(source_digest(notebook.Mine()))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_an_edited_file_is_another_rule(rules: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import linecache
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -78,7 +79,7 @@ def _sources(rule: Any) -> Iterator[str]:
 
 
 def _source(kind: Any) -> str:
-    """The text of the whole file, where there is one: a rule may call its neighbours."""
+    """The text of the whole file, or of a notebook's cell, where there is one: a rule may call its neighbours."""
     if (content := getattr(sys.modules.get(kind.__module__), "SOURCE", None)) is not None:
         return content
     for place in (inspect.getmodule(kind), kind):
@@ -86,4 +87,12 @@ def _source(kind: Any) -> str:
             return inspect.getsource(place)  # type: ignore[arg-type]
         except (OSError, TypeError):
             continue
+    if cell := _cell(kind):
+        return cell
     raise UsageError(f"the source of {kind.__qualname__} cannot be read, so an edit would go unseen: save it in a file")
+
+
+def _cell(kind: Any) -> str:
+    """The cell of a notebook that a class is written in: there Python finds the text of functions only."""
+    code = getattr(kind.__call__, "__code__", None)
+    return "".join(linecache.getlines(code.co_filename)) if code else ""
