@@ -52,6 +52,14 @@ def test_a_slow_decoding_does_not_fill_the_queue_beside_others() -> None:
     assert shares.taken == {"slow": 4, "fast": 4}
 
 
+def test_a_decoding_fills_the_rows_of_its_passes() -> None:
+    """Where the queue is short, an equal part of the capacity would leave rows empty."""
+    shares = Shares(Limits(max_concurrency=4, queue=1))
+    shares.take("other", 1)
+    shares.take("own", 3)
+    assert shares.why_full("own", 1) is None
+
+
 def test_a_request_for_many_answers_is_not_kept_out_for_ever() -> None:
     """A cohort that has nothing takes what is free, more than its part as well."""
     shares = Shares(Limits(max_concurrency=2, queue=6))
