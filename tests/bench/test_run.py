@@ -64,8 +64,9 @@ def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.json")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-bench-cpu.json", file.name)
     content = json.loads(file.read_text())
+    shape = SHAPES["tiny-llada"]
     assert {part["part"]: part["status"] for part in content["parts"]} == {
-        part: "not here" if part in ("memory", "fp8") else "measured" for part in SHAPES["tiny-llada"].suites
+        part: "not here" if part in ("memory", "fp8") else "measured" for part in (*shape.suites, *shape.later)
     }
     (rows,) = (part["rows"] for part in content["parts"] if part["part"] == "refresh")
     settings = [(row["cache"], row["block"], row["renew"], row["tokens a step"]) for row in rows]
@@ -73,7 +74,7 @@ def test_the_command_on_a_tiny_shape(tmp_path: Path) -> None:
     assert settings == [*dual, ("prefix", 16, 2, 4)]
     assert {"date", "device", "dtype", "torch", "threads", "engine", "load before"} <= set(content["conditions"])
     markdown = file.with_suffix(".md").read_text()
-    for heading in SHAPES["tiny-llada"].suites:
+    for heading in (*shape.suites, *shape.later):
         assert f"## tiny-llada: {heading}\n" in markdown
     assert "Where the time goes" in markdown
     assert (tmp_path / file.name.replace(".json", "-tiny-llada-growth.svg")).exists()
@@ -107,10 +108,11 @@ def test_a_part_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypa
     def broken(subject: Bench) -> SuiteResult:
         raise RuntimeError("no luck")
 
-    monkeypatch.setitem(run.SUITES, "identical", broken)
+    monkeypatch.setitem(run.SUITES, "ceilings", broken)
     outcomes = bench("tiny-llada", tmp_path, only=["identical", "memory", "ceilings"])
-    assert [each.status for each in outcomes.values()] == ["measured", "failed", "not here"]
-    assert "no luck" in outcomes["identical"].error
+    expected = {"ceilings": "failed", "memory": "not here", "identical": "measured"}
+    assert {name: each.status for name, each in outcomes.items()} == expected
+    assert "no luck" in outcomes["ceilings"].error
     assert "\nfailed: RuntimeError: no luck\n\n```\nTraceback" in next(tmp_path.glob("*.md")).read_text()
 
 
@@ -127,7 +129,25 @@ def test_the_command_ends_with_1_where_a_part_failed(monkeypatch: pytest.MonkeyP
     assert "tiny-llada, identical: failed: RuntimeError: no luck" in done.stdout
 
 
-def test_time_that_is_over_is_told_for_every_part_left(tmp_path: Path) -> None:
+def test_what_may_wait_comes_after_all_shapes() -> None:
+    """So a budget that ends early leaves no shape without what is asked of it."""
+    names = ["llada-8b", "dream-7b", "llada2-mini"]
+    turns = run.schedule([SHAPES[name] for name in names], ())
+    assert [shape.name for shape, _ in turns] == 2 * names
+    assert all(set(suites) == set(SHAPES[shape.name].suites) for shape, suites in turns[:3])
+    alone = run.schedule([SHAPES["llada-8b"]], ["growth", "fp8", "refresh"])
+    assert [(shape.name, suites) for shape, suites in alone] == [("llada-8b", ["fp8", "refresh", "growth"])]
+    two = run.schedule([SHAPES[name] for name in names[:2]], ["growth"])
+    assert [(shape.name, suites) for shape, suites in two] == [(name, ["growth"]) for name in names[:2]]
+
+
+def test_every_suite_belongs_to_a_shape() -> None:
+    named = {suite for shape in SHAPES.values() for suite in (*shape.suites, *shape.later)}
+    assert named == set(run.SUITES)
+
+
+def test_time_that_is_over_is_told_for_every_part_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "build_model", lambda *_: pytest.fail("a network was built"))
     outcomes = bench("tiny-llada", tmp_path, only=["identical", "whole"], seconds=0)
     assert [each.status for each in outcomes.values()] == ["no time", "no time"]
 

@@ -813,7 +813,9 @@ def test_a_shape_is_compiled_once_it_has_been_met_often_enough(monkeypatch: pyte
 
 def test_a_shape_is_counted_for_each_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     """What surrounds the network is compiled for the rules: a rare Decoding would pay for it."""
+    monkeypatch.setattr("softdlm.models.compiled.compile_fixed", lambda work, **_: work)
     model = model_of("llada", torch.float32)
+    monkeypatch.setattr(model, "_compiled", None)
     monkeypatch.setattr(model, "due", set())
     monkeypatch.setattr(model, "compile_after", 2)
     for commit, count in ((TopN(5), 1), (TopN(4), 1), (TopN(5), 2)):

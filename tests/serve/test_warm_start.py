@@ -42,7 +42,7 @@ def model_with(**own: Any) -> Any:
     """A model that has met no shape yet."""
     model: Any = copy(tiny("llada", torch.float64))
     model.own, model.passes, model.due, model.slot_cache = OwnSettings(**own), {}, set(), []
-    model.compile_after = 500
+    model.compile_after, model._compiled = 500, None
     return model
 
 

@@ -41,7 +41,7 @@ def bench(
     *,
     only: Sequence[str] = (),
     engine: str = "auto",
-    seconds: float = 600.0,
+    seconds: float = 1400.0,
     say: Say = lambda text: None,
 ) -> BenchReport:
     """Measure and write the report after every suite. A suite that fails is reported; the others still run."""
@@ -53,25 +53,35 @@ def bench(
     budget = TimeBudget(seconds)
     found = conditions(shapes, device, dtype, engine, seconds)
     report = BenchReport(free_stem(out, f"{found['date']}-bench-{slug(found['device'])}"), found)
-    for shape in shapes:
-        for outcome in measure_shape(shape, device, dtype, only, chosen, budget, say):
+    for shape, suites in schedule(shapes, only):
+        for outcome in measure_shape(shape, suites, device, dtype, chosen, budget, say):
             report.add(outcome)
             say(f"{outcome.shape}: {outcome.part} {outcome.status}, {outcome.seconds:.0f} s")
     return report
 
 
+def schedule(shapes: Sequence[NetworkShape], only: Sequence[str]) -> list[tuple[NetworkShape, list[str]]]:
+    """Every shape's suites, then those of every shape that may wait; a shape that is alone is built once."""
+    turns = [(shape, shape.suites) for shape in shapes] + [(shape, shape.later) for shape in shapes]
+    if len(shapes) == 1:
+        turns = [(shapes[0], (*shapes[0].suites, *shapes[0].later))]
+    chosen = [(shape, [suite for suite in suites if not only or suite in only]) for shape, suites in turns]
+    return [(shape, suites) for shape, suites in chosen if suites]
+
+
 def measure_shape(
     shape: NetworkShape,
+    suites: Sequence[str],
     device: torch.device,
     dtype: torch.dtype | Precision,
-    only: Sequence[str],
     engine: EngineKind,
     budget: TimeBudget,
     say: Say,
 ) -> Iterator[SuiteOutcome]:
     """The outcomes of a shape's suites; a single failed outcome if its network cannot be built."""
-    suites = [suite for suite in shape.suites if not only or suite in only]
-    if not suites:
+    over = f"the time budget of {budget.seconds:g} seconds was used up"
+    if budget.left <= 0:
+        yield from (SuiteOutcome(shape.name, suite, "no time", error=over) for suite in suites)
         return
     say(f"{shape.name}: building the network")
     clean(device)
@@ -84,8 +94,7 @@ def measure_shape(
     context = Bench(shape, model, engine, budget, lambda text: say(f"{shape.name}: {text}"))
     for suite in suites:
         if budget.left <= 0:
-            error = f"the time budget of {budget.seconds:g} seconds was used up"
-            yield SuiteOutcome(shape.name, suite, "no time", error=error)
+            yield SuiteOutcome(shape.name, suite, "no time", error=over)
             continue
         yield run_suite(suite, context)
         clean(device)
@@ -137,7 +146,7 @@ def clean(device: torch.device) -> None:
 
 
 def check_suites(shapes: Sequence[NetworkShape], only: Sequence[str]) -> None:
-    known = list(dict.fromkeys(suite for shape in shapes for suite in shape.suites))
+    known = list(dict.fromkeys(suite for _, suites in schedule(shapes, ()) for suite in suites))
     unknown = [suite for suite in only if suite not in known]
     if unknown:
         raise UsageError(f"unknown suite {', '.join(unknown)}; these shapes have {', '.join(known)}")

@@ -55,13 +55,16 @@ class Sizes:
 
 SMALL = Sizes(64, 64, 16, (4, 8), (1, 2, 4, 8), 32, (64, 128, 256, 512), growth_new=32)
 TINY = Sizes(12, 32, 16, (4, 8), (1, 2), 16, (16, 32), (1, 4), 8, 1, 2)
-DENSE = (
-    *("ceilings", "identical", "fp8", "public", "served", "whole", "memory", "feedback", "caches"),
-    *("refresh", "batches", "growth"),
-)
-MIXTURE = ("ceilings", "identical", "fp8", "public", "served", "whole", "feedback", "growth")
+DENSE = ("ceilings", "fp8", "public", "whole", "caches", "feedback", "batches", "served", "memory")
+MIXTURE = ("ceilings", "fp8", "whole", "public", "feedback", "served")
 """Suites of a mixture of experts. Without caches: floors do not model block-causal attention yet."""
 BUILTIN = ("ceilings", "feedback", "whole", "public", "served", "evaluated", "problems", "growth")
+_DENSE: dict[str, Any] = {"suites": DENSE, "later": ("identical", "refresh", "growth")}
+_MIXTURE: dict[str, Any] = {"suites": MIXTURE, "later": ("identical", "growth")}
+_DREAM: dict[str, Any] = {
+    "suites": tuple(suite for suite in DENSE if suite not in ("fp8", "batches")),
+    "later": ("fp8", *_DENSE["later"]),
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,9 @@ class NetworkShape:
     """The content of a config.json; None means the built-in model."""
     sizes: Sizes = Sizes()
     suites: tuple[str, ...] = DENSE
+    """In this order: a time budget cuts the last."""
+    later: tuple[str, ...] = ()
+    """Suites that come after those of all shapes."""
     tiny: str = "tiny-llada"
     """Name of a small network of the same family, for the suite `identical`."""
 
@@ -80,14 +86,14 @@ class NetworkShape:
 SHAPES: dict[str, NetworkShape] = {
     shape.name: shape
     for shape in (
-        NetworkShape("llada-8b", LLADA_8B),
-        NetworkShape(
-            "dream-7b", DREAM_7B, suites=tuple(suite for suite in DENSE if suite != "batches"), tiny="tiny-dream"
-        ),
-        NetworkShape("llada2-mini", LLADA2_MINI, suites=MIXTURE, tiny="tiny-llada2"),
+        NetworkShape("llada-8b", LLADA_8B, **_DENSE),
+        NetworkShape("dream-7b", DREAM_7B, **_DREAM, tiny="tiny-dream"),
+        NetworkShape("llada2-mini", LLADA2_MINI, **_MIXTURE, tiny="tiny-llada2"),
         NetworkShape("builtin", None, SMALL, BUILTIN),
         *(
-            NetworkShape(name, config | _CONFIGS[name], TINY, MIXTURE if name == "tiny-llada2" else DENSE, name)
+            NetworkShape(
+                name, config | _CONFIGS[name], TINY, **(_MIXTURE if name == "tiny-llada2" else _DENSE), tiny=name
+            )
             for name, config in _TINY.items()
         ),
     )

@@ -20,7 +20,7 @@ def bench(
     place: dict[str, str],
     shape: Annotated[str | None, typer.Option(help=SHAPE_HELP)] = None,
     only: Annotated[str | None, typer.Option(help=f"Suites to measure: whole, caches, growth, ..., {COMMAS}.")] = None,
-    seconds: Annotated[float, typer.Option(help="Time budget in seconds; no suite begins after it.")] = 900.0,
+    seconds: Annotated[float, typer.Option(help="Time budget in seconds; no suite begins after it.")] = 1400.0,
     out: Annotated[Path, typer.Option(help="Folder for the dated JSON, Markdown and figure.")] = Path("results/bench"),
     engine: Annotated[str, typer.Option(help="How passes are run: auto, dynamic, static or compiled.")] = "auto",
 ) -> None:
