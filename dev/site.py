@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOK = "examples/soft_tokens.ipynb"
 LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -41,6 +42,8 @@ def _link(found: re.Match[str], place: str, page: Page, files: Files, config: Mk
         path += "/README.md"
     if path.startswith("docs/"):
         inside = path.removeprefix("docs/")
+    elif path == NOTEBOOK and place != "notebook.md":
+        inside = "notebook.md"
     elif (ROOT / path).exists():
         inside = _kept(path, files, config)
     else:
@@ -129,7 +132,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 def notebook() -> Iterator[str]:
     """The cells with their stored outputs; the page has the notebook's title already."""
-    for number, cell in enumerate(json.loads((ROOT / "examples" / "soft_tokens.ipynb").read_text("utf-8"))["cells"]):
+    for number, cell in enumerate(json.loads((ROOT / NOTEBOOK).read_text("utf-8"))["cells"]):
         text = "".join(cell["source"])
         if cell["cell_type"] == "code":
             yield f"\n```python\n{text}\n```\n"
