@@ -50,7 +50,7 @@ class Walk:
         return done.stdout
 
     def note(self, what: str, seconds: float, output: str, code: int) -> None:
-        shown = [line.strip() for line in output.splitlines() if line.strip()][-3:]
+        shown = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("WARNING")][-3:]
         self.steps.append({"step": what, "seconds": round(seconds, 1), "exit code": code, "end of output": shown})
         print(json.dumps(self.steps[-1], ensure_ascii=False), flush=True)
 
