@@ -1,15 +1,12 @@
 """The first page does not lie: its Python and its commands run, on a tiny checkpoint in the real format."""
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from secrets import token_hex
 
 import pytest
 
@@ -126,16 +123,6 @@ def test_its_commands_run(command: str, tmp_path: Path) -> None:
     words = shlex.split(command.replace("--limit 200", "--limit 2"))[1:]
     done = subprocess.run([sys.executable, "-m", "softdlm", *words], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(find_spec("ray") is None, reason="pip install 'softdlm[ray]'")
-def test_the_cluster_of_one_machine_runs_as_the_docs_show(tmp_path: Path) -> None:
-    (command,) = blocks("bash", (ROOT / "docs" / "cluster.md").read_text())
-    environment = {**os.environ, "RAY_AUTH_TOKEN": token_hex(32)}  # else Ray leaves one in the home folder
-    words = [sys.executable, "-m", "softdlm", *shlex.split(command)[1:], "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert [row["items"] for row in json.loads(done.stdout)["rows"]] == [4, 4]
 
 
 RECIPES = (ROOT / "docs" / "recipes.md").read_text()

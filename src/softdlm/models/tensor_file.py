@@ -84,7 +84,8 @@ class TensorFile(AbstractContextManager["TensorFile"]):
 
     def buffer(self) -> bytearray:
         """Memory for any one of the blocks."""
-        return bytearray(max([BLOCK, *(each.row for each in self.stored.values())]))
+        sizes = ((block.last - block.first) * self.stored[block.name].row for block in self.blocks())
+        return bytearray(max(sizes, default=0))
 
     def read(self, block: Block, buffer: bytearray) -> tuple[memoryview, Tensor]:
         """The bytes of a block, and the rows that they are, both in the buffer."""
