@@ -118,10 +118,11 @@ def main() -> None:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     installed = ("python -m venv", "pip install torch", "pip install the wheel")
+    tested = ("clone", "make .venv/ready", "make setup", "make test, set up")
     result: dict[str, Any] = {
-        "date": str(date.today()), "system": platform.platform(), "cores": os.cpu_count(),
+        "date": str(date.today()), "system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count(),
         "clone to demo, s": walk.seconds("clone", "make .venv/ready", "make demo, set up"),
-        "clone to green tests, s": walk.seconds("clone", "make .venv/ready", "make setup", "make test, set up"),
+        "clone to green tests, s": None if options.no_tests else walk.seconds(*tested),
         "wheel to first answer, s": walk.seconds(*installed, "first answer"),
         "wheel to first served answer, s": walk.seconds(*installed, "softdlm serve to first answer"),
         "clone to a rule of one's own, measured, s": walk.seconds("clone", "make .venv/ready", "a rule of one's own"),
