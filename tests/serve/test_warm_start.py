@@ -125,13 +125,16 @@ def test_without_few_shapes_each_length_is_a_shape_of_its_own(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", ["auto", "static"])
-def test_nothing_is_decoded_where_nothing_is_to_be_compiled(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_decoded_where_nothing_is_to_be_compiled(
+    kind: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On a CPU under `auto`, and under an engine that was named."""
     model = model_with(**FLAT)
     engine = Engine(model, engine=kind, few_shapes=True)
     monkeypatch.setattr(engine, "step", lambda: pytest.fail("a pass was made"))
     warm_start.warm_start(engine, [64])
     assert not model.passes
+    assert "nothing is compiled here" in capsys.readouterr().err
 
 
 def test_nothing_is_compiled_where_no_length_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

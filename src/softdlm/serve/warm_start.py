@@ -28,7 +28,10 @@ def warm_start(engine: Engine, lengths: Sequence[int]) -> None:
     """
     model, decoding = engine.model, settle(engine.model, None, {})
     cases = list(cases_of(model, engine.batch_size, lengths))
-    if not cases or pick_engine(Plan.of(model, decoding), engine.engine) != "auto":
+    if not cases:
+        return
+    if pick_engine(Plan.of(model, decoding), engine.engine) != "auto":
+        say("--warm: nothing is compiled here, because only engine auto on a GPU compiles at the start")
         return
     began, done, stopped = engine.clock(), 0, ""
     say(f"compiling passes for {len(cases)} sizes of batch and canvas, in {SECONDS:g} s at most")
