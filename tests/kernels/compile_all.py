@@ -1,6 +1,7 @@
 """Compiles every kernel for a Hopper GPU, which needs none: run by test_compile without the interpreter."""
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -50,7 +51,7 @@ def mixtures() -> None:
     compiled(experts._round, 4, eight, WIDTH=2048, ALL=2048)
     wide = scaled | dict.fromkeys(("hidden", "weight", "inner", "made", "mixed", "logits", "bias"), "*fp32")
     for exact in (True, False):
-        tile = {"ROWS": 64, "OUTPUTS": 64, "INPUTS": 64, "EXACT": exact}
+        tile = {"ROWS": 64, "OUTPUTS": 64, "INPUTS": 32, "EXACT": exact, "TYPE": tl.bfloat16}
         compiled(router._score, 4, TYPES | EXACT, WIDTH=2048, EXPERTS=256, **tile)
     compiled(router._route, 1, TYPES | EXACT, GROUPS=8, EACH=32, CHOSEN=4, K=8, NORMED=True)
     compiled(experts._arrange, 4, CHUNK=experts.CHUNK)

@@ -31,8 +31,8 @@ LARGEST: tl.constexpr = tl.constexpr(448.0)
 """The largest number of e4m3."""
 MOST = 64
 """Most choices per tile."""
-CHUNK = 2048
-"""Choices that a program of `_arrange` reads at once."""
+CHUNK, WARPS = 4096, 8
+"""Choices that a program of `_arrange` reads at once, and its warps."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -103,7 +103,7 @@ def arrange(ids: Int[Tensor, "N k"], experts: int) -> tuple[Int[Tensor, "S"], In
     """Indices of the choices, grouped by expert and in order within each, and the start of each group."""
     order = ids.new_empty(ids.numel(), dtype=torch.int32)
     offsets = ids.new_empty(experts + 1, dtype=torch.int32)
-    _arrange[(experts,)](ids.contiguous(), ids.numel(), order, offsets, CHUNK=CHUNK, num_warps=4)
+    _arrange[(experts,)](ids.contiguous(), ids.numel(), order, offsets, CHUNK=CHUNK, num_warps=WARPS)
     return order, offsets
 
 

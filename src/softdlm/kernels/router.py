@@ -12,7 +12,7 @@ from torch import Tensor, library
 
 from softdlm.kernels.tiles import Tiles, jit, padded
 
-TILES, MOST = Tiles(inputs=64), 64
+TILES, MOST = Tiles(inputs=32, stages=6), 64
 """Tile sizes of the router's product, and most rows per tile."""
 
 
@@ -32,8 +32,9 @@ def route(
     if rows:
         launch = TILES.launch(weight, min(padded(rows), MOST), experts, width)
         exact = hidden.dtype != torch.bfloat16
+        kind = tl.bfloat16 if hidden.is_cuda else tl.float32  # Triton's interpreter multiplies no bfloat16
         _score[(triton.cdiv(rows, launch["ROWS"]), experts // launch["OUTPUTS"])](
-            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, EXACT=exact, **launch
+            hidden.contiguous(), weight, logits, rows, WIDTH=width, EXPERTS=experts, EXACT=exact, TYPE=kind, **launch
         )
         _route[(rows,)](
             logits, bias, weights, ids, factor, GROUPS=groups, EACH=experts // groups, CHOSEN=chosen, K=k,
@@ -59,26 +60,31 @@ def _routed(hidden: Tensor, weight: Tensor, k: int) -> tuple[Tensor, Tensor, Ten
 @no_type_check
 def _score(
     hidden, weight, logits, rows, WIDTH: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, EXACT: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, EXACT: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """The router's product. TF32 holds bfloat16 rows exactly, and a float32 weight as the sum of two numbers."""
+    """The router's product, with experts first. A float32 weight is the sum of three numbers in bfloat16."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     real = row < rows
     expert = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     column = tl.arange(0, INPUTS)
-    x = hidden + row.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    rule = weight + expert[None, :] * WIDTH + column[:, None]
-    total = tl.zeros([ROWS, OUTPUTS], tl.float32)
+    x = hidden + row.to(tl.int64)[None, :] * WIDTH + column[:, None]
+    rule = weight + expert[:, None] * WIDTH + column[None, :]
+    total = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in range(0, WIDTH, INPUTS):
-        part = tl.load(x + start, mask=real[:, None], other=0.0).to(tl.float32)
+        part = tl.load(x + start, mask=real[None, :], other=0.0)
         each = tl.load(rule + start)
         if EXACT:
-            total = tl.dot(part, each, total, input_precision="ieee")
+            total = tl.dot(each, part.to(tl.float32), total, input_precision="ieee")
         else:
-            high = (each.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-            total = tl.dot(part, high, total, input_precision="tf32")
-            total = tl.dot(part, each - high, total, input_precision="tf32")
-    tl.store(logits + row.to(tl.int64)[:, None] * EXPERTS + expert[None, :], total, mask=real[:, None])
+            part = part.to(TYPE)
+            high = each.to(tl.bfloat16)
+            rest = each - high.to(tl.float32)
+            middle = rest.to(tl.bfloat16)
+            low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+            total = tl.dot(high.to(TYPE), part, total)
+            total = tl.dot(middle.to(TYPE), part, total)
+            total = tl.dot(low.to(TYPE), part, total)
+    tl.store(logits + row.to(tl.int64)[None, :] * EXPERTS + expert[:, None], total, mask=real[None, :])
 
 
 @jit
