@@ -125,7 +125,7 @@ def _by_passes(bench: Bench) -> SuiteResult:
     rows, most = [], {WHOLE: ("feedback", -math.inf), STEP: ("feedback cached", -math.inf)}
     for mode, decode in modes.items():
         bench.say(f"passes of {decode}, all methods in turn")
-        found = pass_times(bench.model, _by_method(decode), engine, bench.sizes.repeats, bench.budget)
+        found = pass_times(bench.model, _by_method(decode), engine, ROUNDS * bench.sizes.repeats, bench.budget)
         for name, kind in ((name, kind) for name, kinds in found.items() for kind in kinds):
             times = found[name][kind]
             more = _more(found["vanilla"][kind].seconds, times.seconds)
