@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ LENGTH = 1536
 
 
 def chosen(only: str) -> list[dict[str, Any]]:
-    """The cells of one engine and cache, `dynamic:dual`; all of them without."""
-    return [cell for cell in CELLS if only in ("", f"{cell['engine']}:{cell['cache'] or 'none'}")]
+    """The cells of some engines and caches, `dynamic:dual,compiled:none`; all of them without."""
+    return [cell for cell in CELLS if not only or f"{cell['engine']}:{cell['cache'] or 'none'}" in only.split(",")]
 
 
 def child(shape: str, only: str) -> None:
@@ -65,17 +66,15 @@ def child(shape: str, only: str) -> None:
         print(json.dumps({**cell, "seconds": times[2:], "first": times[0], "tokens": digest}), flush=True)
 
 
-def run(source: str, shape: str, only: str) -> list[dict[str, Any]]:
+def run(source: str, shape: str, only: str) -> Iterator[dict[str, Any]]:
+    """The cells of a new process, as it measures them."""
     environment = {**os.environ, "PYTHONPATH": str(Path(source).resolve()), "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--child", "--shape", shape, "--only", only],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        print(done.stderr[-3000:], flush=True)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    command = [sys.executable, __file__, "--child", "--shape", shape, "--only", only]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
+    if process.returncode:
+        print(f"{source}: ended with exit status {process.returncode}", flush=True)
 
 
 def main() -> None:
@@ -83,7 +82,7 @@ def main() -> None:
     parser.add_argument("sources", nargs="*", help="two folders that hold a `softdlm` package")
     parser.add_argument("--shape", default="llada-8b")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", default="", help="one engine and cache, such as dynamic:dual or static:none")
+    parser.add_argument("--only", default="", help="engines with caches, such as dynamic:dual,static:none")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -94,12 +93,16 @@ def main() -> None:
     for number in range(options.rounds):
         for source in options.sources if number % 2 == 0 else reversed(options.sources):
             began = time.perf_counter()
-            found[source].append(run(source, options.shape, options.only))
+            found[source].append([])
+            for cell in run(source, options.shape, options.only):
+                found[source][-1].append(cell)
+                report(found, options)
             print(f"round {number + 1} {source}: {time.perf_counter() - began:.0f} s", flush=True)
-            report(found, options)
+    print(*report(found, options), sep="\n")
 
 
-def report(found: dict[str, list[list[dict[str, Any]]]], options: argparse.Namespace) -> None:
+def report(found: dict[str, list[list[dict[str, Any]]]], options: argparse.Namespace) -> list[str]:
+    """A row per cell. Written after each one, so that what was measured is kept."""
     rows = []
     for index, cell in enumerate(chosen(options.only)):
         row: dict[str, Any] = {name: cell[name] for name in ("engine", "cache", "batch", "new")}
@@ -117,10 +120,10 @@ def report(found: dict[str, list[list[dict[str, Any]]]], options: argparse.Names
         if old and new:
             row["new time / old time"] = round(new["best s"] / old["best s"], 4)
             row["same tokens"] = old["tokens"] == new["tokens"]
-            print(json.dumps(row), flush=True)
         rows.append(row)
     if options.out:
         options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    return [json.dumps(row) for row in rows]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import combinations, groupby
 from pathlib import Path
@@ -74,7 +75,9 @@ def answers(model: Any, name: str) -> dict[str, tuple[list[bool], float]]:
     how["requests"] = [request_number(item.prompt, "0") for item in task.items]
     for name, rate in RATES.items():
         made = softdlm.generate(model, [item.prompt for item in task.items], **how, **rate)
-        right = [bool(task.score(item, each.text)["correct"]) for item, each in zip(task.items, made, strict=True)]
+        with ThreadPoolExecutor() as pool:
+            scores = pool.map(task.score, task.items, [each.text for each in made])
+            right = [bool(score["correct"]) for score in scores]
         found[name] = right, sum(each.forwards for each in made) / len(made)
     return found
 
