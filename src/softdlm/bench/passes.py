@@ -22,14 +22,17 @@ WHOLE, STEP = "whole canvas", "step"
 def pass_times(
     model: Denoiser, decodes: Mapping[str, Decode], engine: EngineKind, rounds: int, budget: TimeBudget
 ) -> dict[str, dict[str, Timings]]:
-    """Name -> kind of pass -> the median of each round. Decodes take turns, so a drift in speed affects all."""
+    """Name -> kind of pass -> the median of each round.
+
+    Decodes take turns, forwards and backwards, so that a drift in speed affects all, and so does what came before.
+    """
     found: dict[str, dict[str, list[float]]] = {name: {} for name in decodes}
     with ExitStack() as stack:
         slots = {name: stack.enter_context(_slots(model, decode, engine)) for name, decode in decodes.items()}
         for number in range(WARM + rounds):
             if number > WARM and budget.left <= 0:
                 break
-            for name, decode in decodes.items():
+            for name, decode in list(decodes.items())[:: -1 if number % 2 else 1]:
                 times = timed(slots[name], start(model, decode))
                 for kind, values in times.items() if number >= WARM else ():
                     found[name].setdefault(kind, []).append(statistics.median(values))

@@ -13,7 +13,7 @@ import torch
 
 from softdlm.bench.builtin_tasks import problems
 from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow, pass_row
-from softdlm.bench.eight_bits import ADAPTIVE, fp8
+from softdlm.bench.eight_bits import fp8, nats
 from softdlm.bench.growth import growth
 from softdlm.bench.measure import FULL, Timings, allocations, interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
@@ -35,13 +35,14 @@ TWO = "vanilla", "slerp"
 ROUNDS = 3
 """Factor on the number of repeats where two methods differ by little."""
 TURNS = Alternate(Slerp(1, 0.3))
-METHODS: dict[str, dict[str, Any]] = {
-    "vanilla": {},
-    "slerp": {"feedback": Slerp()},
-    "alternate": {"feedback": TURNS},
-    "recommended": {"feedback": TURNS, "commit": EntropyBound(ADAPTIVE)},
+METHODS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "vanilla": lambda rate: {},
+    "slerp": lambda rate: {"feedback": Slerp()},
+    "alternate": lambda rate: {"feedback": TURNS},
+    "recommended": lambda rate: {"feedback": TURNS, "commit": EntropyBound(nats(rate))},
 }
-"""What a decode changes; the settings recommended for models that nobody tuned are the last."""
+"""What a decode that commits `rate` tokens a pass changes. The last are the settings recommended for models that nobody
+tuned, with a bound that commits as many: passes of other sizes could not be compared."""
 
 
 def ceilings(bench: Bench) -> SuiteResult:
@@ -152,7 +153,7 @@ def _by_decodes(bench: Bench) -> SuiteResult:
 
 
 def _by_method(decode: Decode, methods: Sequence[str] = tuple(METHODS)) -> dict[str, Decode]:
-    return {name: replace(decode, **METHODS[name]) for name in methods}
+    return {name: replace(decode, **METHODS[name](decode.rate)) for name in methods}
 
 
 def _more(vanilla: Sequence[float], slerp: Sequence[float]) -> float:
