@@ -77,7 +77,7 @@ def test_the_router_keeps_float32_precision_for_bfloat16_rows() -> None:
     x = torch.randn(70, 48, generator=generator(5)).bfloat16().to(DEVICE)
     logits, _, _ = route(x, router.weight, router.e_score_correction_bias, 4, 2, 3, True, 2.5)
     exact = x.double() @ router.weight.double().T
-    assert (logits - exact).abs().max() < 1e-5 * exact.abs().max()
+    assert (logits - exact).abs().max() < 3e-6 * exact.abs().max()
     assert (x @ router.weight.bfloat16().T - exact).abs().max() > 1e-3 * exact.abs().max(), "bfloat16 has not"
 
 
