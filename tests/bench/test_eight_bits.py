@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from softdlm.bench import eight_bits
 from softdlm.bench.context import Bench, NotHere
@@ -15,8 +13,6 @@ from softdlm.bench.measure import TimeBudget, Timings
 from softdlm.bench.passes import STEP, WHOLE
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.targets import TARGETS
-from softdlm.commit import EntropyBound
-from softdlm.types import Context, Prediction
 
 CPU = torch.device("cpu")
 DENSE = {name for name in TARGETS if name.startswith("fp8") and name != "fp8 mixture"}
@@ -70,13 +66,3 @@ def test_there_is_no_suite_of_eight_bits_in_eight_bits_or_on_a_cpu() -> None:
     subject.model.fp8 = "fp8-emulated"
     with pytest.raises(NotHere, match="runs in fp8 itself"):
         eight_bits.fp8(subject, "fp8-emulated")
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 64))
-def test_the_bound_commits_as_many_tokens_as_it_says(count: int) -> None:
-    flat, ids, number = torch.zeros(1, 80), torch.zeros(1, 80, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
-    entropy = torch.full_like(flat, eight_bits.NATS)
-    prediction = Prediction(ids, flat, entropy, flat, ids[..., None], flat[..., None])
-    rule, open = EntropyBound(eight_bits.nats(count)), torch.ones(1, 80, dtype=torch.bool)
-    assert rule(prediction, open, Context(*[number] * 5)).sum() == count

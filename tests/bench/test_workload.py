@@ -3,11 +3,16 @@
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from softdlm.bench.workload import Decode, prompts
+from softdlm.bench.workload import NATS, Decode, nats, prompts
 from softdlm.cache import CachePolicy, Dual, Prefix
+from softdlm.commit import EntropyBound
 from softdlm.feedback import FeedbackRule, Mask, Slerp
 from softdlm.registry import spell
+from softdlm.types import Context, Prediction
 from tests.conftest import tiny
 
 
@@ -79,3 +84,13 @@ def test_prompts_are_the_same_at_every_call_and_hold_nothing_special() -> None:
     assert rows[0] != rows[1]
     assert {len(row) for row in rows} == {200}
     assert not {model.mask_id, *model.eos_ids} & {token for row in rows for token in row}
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 64))
+def test_the_bound_commits_as_many_tokens_as_it_says(count: int) -> None:
+    flat, ids, number = torch.zeros(1, 80), torch.zeros(1, 80, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
+    entropy = torch.full_like(flat, NATS)
+    prediction = Prediction(ids, flat, entropy, flat, ids[..., None], flat[..., None])
+    rule, open = EntropyBound(nats(count)), torch.ones(1, 80, dtype=torch.bool)
+    assert rule(prediction, open, Context(*[number] * 5)).sum() == count

@@ -155,9 +155,10 @@ def test_degenerate_means_fall_back_as_in_torch(lam: float) -> None:
     for rule in rules(1, lam):
         ours, reference = scene.by_kernel(rule), scene.by_torch(rule)
         assert ours.isfinite().all()
-        close = (ours - reference).abs().amax(-1).flatten() < 3e-5 + 1e-5 * reference.abs().amax(-1).flatten()
-        close[8] = torch.allclose(ours[:, 8], reference[:, 8], atol=2e-3)  # float32 keeps three digits of such an arc
-        assert close.all(), named(rule)
+        if DEVICE != "cpu":  # it sums in another order, and float32 keeps three digits of the arc at pi - 3e-4
+            torch.testing.assert_close(ours[:, 8], reference[:, 8], atol=2e-3, rtol=0, msg=named(rule))
+            ours[:, 8] = reference[:, 8]
+        torch.testing.assert_close(ours, reference, atol=3e-5, rtol=1e-5, msg=named(rule))
     if lam == 0:
         assert torch.equal(scene.by_kernel(Slerp(1, lam))[0], scene.embeddings.mask.expand(count, -1))
         assert torch.equal(scene.by_kernel(Euclidean(1, lam))[0], scene.embeddings.mask.expand(count, -1))

@@ -13,22 +13,15 @@ from softdlm.bench.public_calls import PublicCall
 from softdlm.bench.reference import plain_loop
 from softdlm.bench.shapes import build_model
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import prompts
+from softdlm.bench.workload import nats, prompts
 from softdlm.cache import Dual
 from softdlm.errors import UsageError
 from softdlm.models.denoiser import NetworkDenoiser
 from softdlm.models.fp8 import Fp8, check_device
 from softdlm.models.weights import Precision
 
-NATS = 11.3
-"""Entropy of a position under random weights, with the vocabularies of LLaDA-8B and Dream-7B."""
 RATE = 6
 """Tokens that the recommended decoding commits a pass on mini-math."""
-
-
-def nats(tokens: int) -> float:
-    """The entropy bound that commits so many positions a pass."""
-    return round(NATS * (tokens - 0.5), 1)
 
 
 def fp8(bench: Bench, kind: Fp8 = "fp8") -> SuiteResult:

@@ -13,7 +13,7 @@ import torch
 
 from softdlm.bench.builtin_tasks import problems
 from softdlm.bench.context import Bench, NotHere, SuiteResult, TableRow, pass_row
-from softdlm.bench.eight_bits import fp8, nats
+from softdlm.bench.eight_bits import fp8
 from softdlm.bench.growth import growth
 from softdlm.bench.measure import FULL, Timings, allocations, interleave, time_calls
 from softdlm.bench.passes import STEP, WHOLE, pass_times
@@ -22,7 +22,7 @@ from softdlm.bench.reference import plain_loop
 from softdlm.bench.served_calls import evaluated, served
 from softdlm.bench.shapes import SHAPES, build_model
 from softdlm.bench.targets import Check
-from softdlm.bench.workload import Decode, prompts
+from softdlm.bench.workload import Decode, nats, prompts
 from softdlm.cache import Dual, Prefix
 from softdlm.commit import EntropyBound
 from softdlm.feedback import Slerp

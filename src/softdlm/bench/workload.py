@@ -17,6 +17,14 @@ from softdlm.generation import Generation, generate
 from softdlm.models.denoiser import Denoiser
 from softdlm.registry import spell
 
+NATS = 11.3
+"""Entropy of a position under random weights, with the vocabularies of LLaDA-8B and Dream-7B."""
+
+
+def nats(tokens: int) -> float:
+    """The entropy bound that commits so many positions a pass."""
+    return round(NATS * (tokens - 0.5), 1)
+
 
 class PassSize(NamedTuple):
     """Size of one pass."""
