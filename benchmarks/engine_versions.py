@@ -94,6 +94,8 @@ def main() -> None:
     if options.child:
         child(options.shape, options.only, options.length)
         return
+    if len(options.sources) != 2:
+        parser.error("give two folders that hold a softdlm package: the old one and the new one")
     found: dict[str, list[list[dict[str, Any]]]] = {source: [] for source in options.sources}
     for number in range(options.rounds):
         for source in options.sources if number % 2 == 0 else reversed(options.sources):
